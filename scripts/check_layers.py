@@ -84,7 +84,7 @@ MOST_RULE_LINES = 30
 # A file that makes an update rule has arithmetic on pieces alone: what it may include of ours, and words it may not have.
 RULE = re.compile(r"^Rule make_\w+\(const OptimizerPlan& ?\w*\) \{", re.MULTILINE)
 RULE_HEADERS = ("kuafu/base/errors.h", "kuafu/optim/formulas.h", "kuafu/optim/rule.h")
-RULE_WORDS = re.compile(r"\b(Mesh|mesh|Communicator|comm|ranks?|all_reduce|[Tt]ier|Store|Residency)\b")
+RULE_WORDS = re.compile(r"\b(Mesh|mesh|Communicator|comm|ranks?|all_reduce|[Tt]ier|Store|Residency|is_cuda|device)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 

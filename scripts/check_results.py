@@ -124,6 +124,11 @@ def verdict_problems(rule, value):
             if verdict not in rule["accepts"]:
                 yield f"case {number}: {rule['verdict']} is {verdict!r}; accepted: {', '.join(rule['accepts'])}"
                 return
+        # A smaller model is proven by `scaled`, and no step of the run itself: the rule says why that is enough.
+        levels = values_at(case, f"{rule['verdict'].rpartition('.')[0]}.level") if "." in rule["verdict"] else []
+        if "scaled" in levels and not rule.get("scaled"):
+            yield f"case {number}: its certificate is of a smaller model (scaled), and the rule has no `scaled` = why"
+            return
 
 
 def share_problems(rule, value):

@@ -66,6 +66,7 @@ COUNTED = [
     ("tensor_traffic/result.json", 15, f"{PYTHON} experiments/tensor_traffic/run.py"),
     ("composition/result.json", 8, f"{PYTHON} experiments/composition/run.py"),
     ("zero_memory/result.json", 9, f"{PYTHON} experiments/zero_memory/run.py"),
+    ("activation_memory/result.json", 4, f"{PYTHON} experiments/activation_memory/run.py"),
     ("crossover/result.json", 8, f"{PYTHON} experiments/crossover/run.py"),
     ("long_sequence/result.json", 8, f"{PYTHON} experiments/long_sequence/run.py"),
     ("moe_scaling/result.json", 8, f"{PYTHON} experiments/moe_scaling/run.py"),

@@ -23,19 +23,26 @@ struct Fault {
   double loss = 0, weight = 0, slot = 0;  ///< added
   int64_t more_steps = 0;
   bool lacks_slot = false;
+  double loaded = 0;  ///< added to the slot where nothing but loading and saving is done
 };
 
 /// A run of one weight and its slot, both closed forms of the step; the one that goes on has `fault`.
 matrix::RunPlan run_with(const Fault& fault) {
   return [fault](const Plan& plan, const TrialOptions& options) {
     const SaveOptions& save = options.checkpoint;
-    const Fault f = save.resumes ? fault : Fault{};
+    const bool is_loaded_alone = !save.from.empty();
+    Fault f = save.resumes ? fault : Fault{};
+    if (is_loaded_alone) f = {.slot = fault.loaded};
     RankResult result;
     int64_t begin = 0;
-    if (save.resumes) begin = Checkpoint(*newest_checkpoint(save.folder)).step() - f.more_steps;
+    if (is_loaded_alone) {
+      begin = plan.train.steps - 1;  // whose state is made again, and saved
+    } else if (save.resumes) {
+      begin = Checkpoint(*newest_checkpoint(save.folder)).step() - f.more_steps;
+    }
     for (int64_t step = begin + 1; step <= plan.train.steps; ++step) {
       result.losses.push_back(1 / static_cast<double>(step) + f.loss);
-      if (step % save.every != 0 && step != plan.train.steps) continue;
+      if (step != plan.train.steps && step % save.every != 0) continue;
       const double weight[2] = {1 + f.weight, 0.1 * static_cast<double>(step)};
       const double slot[2] = {1e-3 * static_cast<double>(step) + f.slot, 0};
       std::vector<Piece> pieces = {{"w", DType::kF64, {2}, {{0}, {2}}, weight}};
@@ -91,6 +98,10 @@ TEST(Resumption, OfAnotherPlanIsHeldToItsTolerance) {
   EXPECT_NE(resumed({.weight = tolerance * 2}, true).difference, "");
   EXPECT_NE(resumed({.slot = tolerance * 5e-3 * 2}, true).difference, "");
   EXPECT_NE(resumed({.loss = tolerance * 2}, true).difference, "");
+  const std::string loaded = resumed({.loaded = 1e-18}, true).difference;
+  EXPECT_EQ(loaded.rfind("loaded under this plan and saved at once: adamw.m.w is ", 0), 0u)
+      << loaded;
+  EXPECT_EQ(resumed({.loaded = 1e-18}, false).difference, "") << "the same plan is compared whole";
 }
 
 // No plan of the matrix is saved by one that learns otherwise, or by itself.

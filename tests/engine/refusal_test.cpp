@@ -160,6 +160,34 @@ TEST(Placement, RefusesTwoParametersOfOneName) {
   }
 }
 
+// Which matrices a rule takes whole it knows by their names.
+TEST(Placement, RefusesARuleOfMatricesForAModelThatNamesNone) {
+  Registries registries = builtin_registries();
+  const MakeModel gpt = registries.models.find("gpt");
+  registries.models.add("renamed", "GPT whose blocks are called layers",
+                        [&](const ModelPlan& plan, const Context& ctx) {
+                          Model model = gpt(plan, ctx);
+                          for (const auto& block : model.blocks) {
+                            for (Param* p : block->params()) {
+                              if (p->name.starts_with("blocks.")) p->name.replace(0, 6, "layers");
+                            }
+                          }
+                          return model;
+                        });
+  Plan plan = small_plan({{"optimizer.kind", "muon"}});
+  check_placement(plan, registries);
+  plan.model.kind = "renamed";
+  try {
+    check_placement(plan, registries);
+    FAIL() << "every matrix would be AdamW's";
+  } catch (const Refused& e) {
+    EXPECT_NE(std::string(e.what()).find("whose names begin with \"blocks.\""), std::string::npos)
+        << e.what();
+  }
+  plan.optimizer.kind = optimizer_kinds::kAdamW;
+  check_placement(plan, registries);
+}
+
 TEST(Engine, RefusesAWorldOfAnotherSize) {
   const Plan plan = plan_of(family("data_2"));
   const Registries registries = builtin_registries();

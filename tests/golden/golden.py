@@ -18,6 +18,7 @@ import concurrent.futures
 import hashlib
 import json
 import random
+import statistics
 import struct
 import subprocess
 import sys
@@ -160,11 +161,11 @@ def differences(golden, found, dtype):
             return
 
 
-def read_record():
+def read_record(path):
     """{name: its lines, one a machine}"""
     record = collections.defaultdict(list)
-    if RECORD.is_file():
-        for line in map(json.loads, RECORD.read_text(encoding="utf-8").splitlines()):
+    if path.is_file():
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
             record[line["name"]].append(line)
     return record
 
@@ -173,6 +174,26 @@ def compared(lines, found, dtype):
     """Words on what differs from the line of this machine; of another where there is none."""
     own = [line for line in lines if line["machine"] == found["machine"]]
     return list(differences((own or lines)[0], found, dtype))
+
+
+def errors(chosen, before, record, options):
+    """Of f32 plans the largest |loss / loss in f64 - 1| of an older record and of this one: what a change of the order of a sum costs or gains."""
+    rows = []
+    for name, settings in chosen.items():
+        own = {line["machine"]["cpu"]: line for line in record.get(name, [])}
+        pairs = [(old, own[old["machine"]["cpu"]]) for old in before.get(name, []) if old["machine"]["cpu"] in own]
+        if settings.get("model.dtype", "f32") != "f32" or not pairs:
+            continue
+        exact = run(name, settings | {"model.dtype": "f64"}, options.kuafu)
+        if "failure" in exact:
+            sys.exit(f"{name} in f64: {exact['failure']}")
+        old, new = (max(abs(a / b - 1) for a, b in zip(line["losses"], exact["losses"], strict=True)) for line in pairs[0])
+        rows.append((old, new))
+        print(f"{name}: {old:.2e}, now {new:.2e}", flush=True)
+    if not rows:
+        sys.exit("no f32 plan is in both records")
+    for what, of in (("median", statistics.median), ("largest", max)):
+        print(f"{what} of {len(rows)} plans: {of([o for o, _ in rows]):.2e}, now {of([n for _, n in rows]):.2e}")
 
 
 def main(arguments):
@@ -184,6 +205,7 @@ def main(arguments):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kuafu", type=Path, default=ROOT / "build/release/bin/kuafu", help="program; default %(default)s")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--errors", type=Path, help="an older golden.jsonl: losses of it and of this one against f64, nothing else")
     options = parser.parse_args(arguments)
     chosen = {n: s for n, s in plans().items() if not options.words or any(word in n for word in options.words)}
     if not chosen:
@@ -191,7 +213,10 @@ def main(arguments):
     if options.sample is not None:
         names = random.Random(options.seed).sample(sorted(chosen), min(options.sample, len(chosen)))
         chosen = {name: chosen[name] for name in names}
-    record, failed = read_record(), 0
+    record, failed = read_record(RECORD), 0
+    if options.errors:
+        errors(chosen, read_record(options.errors), record, options)
+        return 0
     if not options.record:
         missing = [name for name in chosen if name not in record]
         if missing:

@@ -124,6 +124,10 @@ class Rule(Tree):
         self.trained["rows"] = []
         self.refused("no case at 'rows'")
 
+    def test_a_certificate_of_a_smaller_model(self):
+        self.trained["rows"][0]["certificate"]["level"] = "scaled"
+        self.refused("trained.json: case 0: its certificate is of a smaller model (scaled)")
+
     def test_a_share_below_its_limit(self):
         self.index = INDEX + """
 [[shares]]

@@ -158,7 +158,8 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
       "gradients, update and optimizer state (`src/kuafu/engine/README.md`); in the\nsimulated "
       "world: bytes, messages, peers, calls, FLOPs and peak memory are those of thread ranks; "
       "resumed: losses are those\nof a run without a stop too, and the last state under the same "
-      "plan; under another one in f64 alone. "
+      "plan; under another one in f64 alone, and what is loaded and saved at once is\nthe save, to "
+      "the bit, in every type. "
       "\"refused n\": refused\nwhen the plan is read, for reason n below. \"different\" would be a "
       "bug. A value that is a default leaves its plan\nas it is: such cells show one plan.\n\n"
       "Pairs: ",

@@ -62,6 +62,21 @@ std::string loss_difference(const std::vector<double>& expected, const std::vect
   return "";
 }
 
+/// What `plan` makes of the save of another, before any step: it loads, and saves what it has, which
+/// must be what was saved, to the bit. A step would hide what it starts from.
+std::string loaded_difference(const Plan& plan, const std::string& saved, const std::string& folder,
+                              const RunPlan& run) {
+  const int64_t step = *step_of_folder(saved);
+  Plan none_left = plan;
+  none_left.optimizer.schedule_steps = plan.schedule_steps();
+  none_left.train.steps = step;
+  run(none_left,
+      {.is_certified = false, .checkpoint = {.folder = folder, .resumes = true, .from = saved}});
+  const std::string why =
+      state_difference(Checkpoint(saved), Checkpoint(folder + "/" + step_folder(step)), 0);
+  return why.empty() ? "" : text("loaded under this plan and saved at once: ", why);
+}
+
 }  // namespace
 
 Overrides other_placement(const Overrides& settings, int64_t ranks) {
@@ -159,6 +174,10 @@ ResumedRun run_resumed(const Plan& saver, const Plan& plan, const std::string& f
   const auto made = static_cast<int64_t>(resumed.losses.size());
   if (made != steps - stop)
     out.difference = text("went on with ", made, " steps, not ", steps - stop);
+  if (!is_same && out.difference.empty()) {
+    out.difference =
+        loaded_difference(plan, stopped + "/" + step_folder(stop), folder + "/loaded", run);
+  }
   if (is_compared && out.difference.empty() && (is_same || plan.model.dtype == DType::kF64)) {
     const std::string last = "/" + step_folder(steps);
     out.difference = state_difference(Checkpoint(whole + last), Checkpoint(stopped + last),

@@ -38,7 +38,8 @@ struct ResumedRun {
 /// Saves in the middle of a run of `saver`, goes on under `plan` to the end, certifies what went on,
 /// and compares its losses and last state with those of `plan` without a stop: to the bit where
 /// both plans are one, else within the tolerances (states of f64 plans; none where `plan` has
-/// staleness: what it pushed before depends on it). `folder` is made for the
+/// staleness: what it pushed before depends on it). What another plan's save is loaded as is held to
+/// the save, to the bit, whatever the type. `folder` is made for the
 /// checkpoints and removed. Throws what `run` throws.
 ResumedRun run_resumed(const Plan& saver, const Plan& plan, const std::string& folder,
                        const RunPlan& run);

@@ -149,6 +149,7 @@ std::vector<RankResult> MpiRanks::run(const Plan& plan, const TrialOptions& opti
                                        {"is_certified", options.is_certified},
                                        {"checkpoint", save.folder},
                                        {"every", save.every},
+                                       {"from", save.from},
                                        {"resumes", save.resumes}});
   // All ranks of MPI make the plan's world together.
   for (const Rank& rank : ranks_) {

@@ -60,6 +60,7 @@ void try_plan(const std::string& words, const Registries& registries, Communicat
   TrialOptions options{.is_certified = asked.at("is_certified")};
   options.checkpoint.folder = asked.at("checkpoint");
   options.checkpoint.every = asked.at("every");
+  options.checkpoint.from = asked.at("from");
   options.checkpoint.resumes = asked.at("resumes");
   const RunOptions run = run_options_of(plan, options);
   send(line, json_line(answer_of(run_rank(plan, registries, *group, run), group->rank())));

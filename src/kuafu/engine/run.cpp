@@ -137,6 +137,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
         plan.train.validation_batches > 0 &&
         result.resumed_from.value_or(0) + std::ssize(result.losses) == plan.train.steps;
     const auto validated = has_validation ? std::optional(result.validation_loss) : std::nullopt;
+    if (pushed) pushed->validation_loss = validated;
     result.certificate = certify(plan, registries, world, options.make_data,
                                  {.device = options.device}, options.certificate_memory,
                                  {.witness = witness ? &*witness : nullptr,

@@ -24,6 +24,12 @@
 namespace kuafu {
 namespace {
 
+/// Nobody reads a gradient after its update. A card's two passes wait for memory either way, and leave
+/// nothing there.
+bool is_spare(const Tensor& grad, const Tensor& value) {
+  return !value.is_cuda() && grad.scalar_type() == value.scalar_type() && grad.is_contiguous();
+}
+
 /// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
 /// differ.
 void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTensor>& to,
@@ -84,6 +90,7 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .grad_factor = shards[i].grad_factor,
                       .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay,
                       .is_matrix = updates_whole(*shards[i].param)});
+    pieces.back().is_grad_spare = is_spare(pieces.back().grad, pieces.back().value);
   }
   expect_uses(shards, states, pieces, mesh);
   std::vector<Tensor> ratios(shards.size());

@@ -15,7 +15,7 @@
 // this one unless told otherwise, is the ratio. With correction_in = "rate" r is of m and v, and 6
 // has lr sqrt(1 - b2^t) / (1 - b1^t): the ratio is that of another step.
 // Layers that are left out: wd = 0, and, unless scaled_layers = "all", ratio = 1, which is Adam.
-// Between the two passes r lies in the place of a gradient of its type, which nobody reads after
+// Between the two passes r lies in the place of a gradient that is spare, which nobody reads after
 // that: the second one has no square root and no quotient then. Else it is made again from m, v, w.
 // State: 2 x parameters in their type; half precision: 3 x parameters in f32 (m, v, master copy).
 
@@ -26,14 +26,8 @@
 namespace kuafu {
 namespace {
 
-/// A card's two passes wait for memory either way.
-bool keeps_direction(const RulePiece& p) {
-  return !p.value.is_cuda() && p.grad.scalar_type() == p.value.scalar_type() &&
-         p.grad.is_contiguous();
-}
-
 SlotUses slots_of_passes(const RulePiece& p) {
-  return {.update = keeps_direction(p) ? SlotUse::kNone : SlotUse::kRead};
+  return {.update = p.is_grad_spare ? SlotUse::kNone : SlotUse::kRead};
 }
 
 }  // namespace
@@ -45,7 +39,7 @@ Rule make_lamb(const OptimizerPlan& plan) {
   const auto args = [plan, is_in_moments](const RulePiece& p, const Rates& rates) {
     const int64_t t = is_in_moments ? rates.step : 0;
     const double wd = p.weight_decay, factor = p.grad_factor;
-    return ops::LambArgs{plan.beta1, plan.beta2, plan.epsilon, wd, t, factor, keeps_direction(p)};
+    return ops::LambArgs{plan.beta1, plan.beta2, plan.epsilon, wd, t, factor, p.is_grad_spare};
   };
   const auto measure = [args](RulePiece& p, const Rates& rates) {  // 1 to 4
     return ops::lamb_norms(p.value, p.grad, p.slots[0], p.slots[1], args(p, rates), p.layers);
@@ -61,7 +55,7 @@ Rule make_lamb(const OptimizerPlan& plan) {
                                                const Tensor& ratio) {
     const double correction = is_in_rate ? correction_of_rate(plan, rates.step) : 1;
     const Tensor each = ratio * (rates.lr * correction);
-    if (keeps_direction(p)) return ops::layer_step(p.value, p.grad, each, p.layers);  // 6
+    if (p.is_grad_spare) return ops::layer_step(p.value, p.grad, each, p.layers);  // 6
     ops::lamb(p.value, p.slots[0], p.slots[1], each, args(p, rates), p.layers);
   };
   return {.slots = {"m", "v"},

@@ -24,6 +24,8 @@ struct RulePiece {
   ops::LayerRun layers = {};  ///< where the elements lie among them
   bool is_matrix = false;     ///< a piece of hidden matrices, of a rule with matrix_slots
   Tensor step = {};           ///< of these elements, for the update of a piece of matrices
+  /// A pass may leave as many numbers of the value's type in the gradient for the next pass to read.
+  bool is_grad_spare = false;
 };
 
 /// Of one step.

@@ -19,9 +19,12 @@ using at::Tensor;
 using Decay = Rounding::Decay;
 using Ratio = Rounding::Ratio;
 
-/// AdamW: clipping, two constants and a sum for m, one more product for v, bias corrections, root,
-/// sum, quotient, rate, decay. LAMB: four more, for r itself, its rate and their product.
-constexpr int64_t kRoundings = 16, kLambRoundings = 20;
+/// Roundings of an element's update, one after the other.
+/// Adam, AdamW, and what Muon gives AdamW: clipping, two constants and a sum for m, one more product
+/// for v, bias corrections, root, sum, quotient, rate, decay. LAMB: four more, for r itself, its rate
+/// and their product. SGD: clipping, decay and its sum, momentum and its sum, Nesterov's product and
+/// sum, rate, difference. LARS: three more, for the ratio, the coefficient and their product.
+constexpr int64_t kRoundings = 16, kLambRoundings = 20, kSgdRoundings = 9, kLarsRoundings = 12;
 
 at::ScalarType update_type(const Tensor& weight) {
   return weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -178,12 +181,12 @@ void Step::note(const Tensor& ratio, const Tensor& direction) const {
 UpdateRule adamw_formula() {
   return {adamw_rule, false, {kRoundings, Decay::kOfWeight, Ratio::kNone, true}};
 }
-UpdateRule sgd_formula() { return {sgd_rule, false, {kRoundings}}; }
+UpdateRule sgd_formula() { return {sgd_rule, false, {kSgdRoundings}}; }
 UpdateRule adam_formula() {
   return {adam_rule, false, {kRoundings, Decay::kInGradient, Ratio::kNone, true}};
 }
 UpdateRule lars_formula() {
-  return {lars_rule, true, {kRoundings, Decay::kInGradient, Ratio::kOfGradient}};
+  return {lars_rule, true, {kLarsRoundings, Decay::kInGradient, Ratio::kOfGradient}};
 }
 UpdateRule lamb_formula() {
   return {lamb_rule, true, {kLambRoundings, Decay::kInDirection, Ratio::kOfDirection, true}};

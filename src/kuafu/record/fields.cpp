@@ -347,7 +347,8 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
        "relative difference of a loss, in the step nearest to its tolerance; in `native` also of "
        "the "
-       "validation loss after the last step, but of mixtures"},
+       "validation loss after the last step, but of mixtures and of models without an "
+       "oracle"},
       {"certificate.loss_tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.gradient_error", T::kNumber, kOptional, true, "",
        "difference of the gradient nearest to its tolerance, tensor by tensor, relative to the "

@@ -9,8 +9,8 @@
 #include "kuafu/states/residency.h"
 #include "kuafu/states/slots.h"
 
-// What is known of a parameter's states without looking at their elements: what rules, checks,
-// checkpoints and policies of memory decide by.
+// What is known of a parameter's states without looking at their elements: a view of Param, Residency
+// and slots in one place, for `kuafu explain` and for counts. What acts on states reads those three.
 namespace kuafu {
 
 /// How a tensor lies along an axis: all have the same, all have a term of a sum, each has its part.

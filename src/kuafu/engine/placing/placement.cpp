@@ -10,6 +10,7 @@
 #include "kuafu/engine/placing/row_types.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/optim/rule.h"
 #include "kuafu/states/residency.h"
 
 namespace kuafu {
@@ -132,12 +133,32 @@ Model Placement::make_model() const {
   return model;
 }
 
+namespace {
+
+/// A rule of whole matrices knows them by their names: of a model that names its blocks otherwise it
+/// would take none, unsaid.
+void check_hidden_matrices(const Plan& plan, const Registries& registries, const Model& model) {
+  if (!make_rule(plan.optimizer, registries.optimizers).has_matrices()) return;
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      if (holds_hidden_matrices(*p)) return;
+    }
+  }
+  throw Refused(text(
+      "optimizer.kind = ", in_quotes(plan.optimizer.kind), ": no parameter of model.kind = ",
+      in_quotes(plan.model.kind), " is a matrix of a block, whose names begin with \"blocks.\", ",
+      "so none would be updated as a whole; name them so, or take kind = \"adamw\""));
+}
+
+}  // namespace
+
 void check_placement(const Plan& plan, const Registries& registries, Advice advice) {
   try {
     check_rule(plan, registries);
     const Placement placement(plan, registries, 0, at::kMeta);
     const Model model = placement.make_model();
     check_row_types(plan, registries, model, placement.context());
+    check_hidden_matrices(plan, registries, model);
     map_stages(plan, registries, model.blocks.size(), 0);
   } catch (const Refused& e) {
     if (advice == Advice::kAsThrown) throw;

@@ -148,7 +148,13 @@ class BlockCheck {
 void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
                   Reference& reference, Proof& proof) {
   const bool has_ended = proof.verdict == "not_run" && !proof.reason.empty();
-  if (evidence.flows.empty() || has_ended) return;
+  if (!evidence.is_by_blocks || has_ended) return;
+  if (evidence.flows.empty()) {
+    return proof.give_up(
+        at_step(evidence,
+                "no block of the model hands on one tensor that could be kept: its blocks are "
+                "compared with nothing"));
+  }
   BlockCheck(plan, evidence, weights, reference, proof).run();
 }
 

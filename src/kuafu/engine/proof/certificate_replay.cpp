@@ -139,7 +139,8 @@ class Judge {
   double share_ = 0;
 };
 
-/// Losses of a run, and what it left on the servers where all of it is replayed; then its pushes. One
+/// Losses of a run, and what it left on the servers where all of it is replayed; then its pushes, and
+/// the validation loss with what it left. One
 /// that went on from a checkpoint has these alone: nobody knows here what it began with.
 void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run, Reference& reference) {
   if (told.steps == 0) {
@@ -164,6 +165,9 @@ void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run, Refer
     proof.give_up(text("later steps are not replayed beyond ", kReplayedSteps,
                        ", and the run kept none of its pushes"));
   }
+  if (!run.validation_loss || proof.verdict == "not_run") return;
+  check_validation(told.plan, run.values, *run.validation_loss, reference, proof);
+  proof.judge();
 }
 
 /// Refutes a proof whose orders break the rules. A replay would wait for what never comes.

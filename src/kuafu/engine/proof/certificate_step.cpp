@@ -38,7 +38,8 @@
 //   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
 //               absolute terms: nothing is compared, the proof ends with the step, not_run, and the
 //               reason says so, unless something before it is wrong or the step is beyond even
-//               that. y is the reference's, from the step's own weights: what a run does wrong in
+//               that; also where all of it is within its bound, which then is wide. y is the
+//               reference's, from the step's own weights: what a run does wrong in
 //               this step cannot raise it. A step that ends a run, its loss or gradient being no
 //               number, is held to the reference in the run's type from the same weights: that has
 //               none either, or a loss that kDiverged or more is missing of f64's, as where squares
@@ -158,10 +159,7 @@ class GradientCheck {
     const DType type = plan_.model.dtype;
     if (!is_finite(rounded_.in(type, kOverflow).gradients)) return;
     const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
-    const Rounding y = rounded_.of_overflow(exact);
-    std::vector<std::string> all;
-    for (const auto& [name, size] : y.gradient) all.push_back(name);
-    if (name_divergence(all, true, y)) return;
+    if (name_divergence(most_moved(rounded_.of_overflow(exact)))) return;
     proof_.refute(at_this(text("skipped, and the reference does not overflow at ", kOverflow,
                                " times its loss scale")));
   }
@@ -194,17 +192,27 @@ class GradientCheck {
     if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, known);
     const Proof before = proof_;
     compare(exact, known);
-    if (proof_.holds()) return;
-    if (is_no_number()) return name_overflow(before, exact);
-    proof_ = before;
-    const std::vector<std::string> beyond = std::move(beyond_);
-    const Rounding own = rounded_.at_random(exact);
-    const bool is_loss_beyond = is_beyond_loss_;
-    compare(exact, own);
-    if (!proof_.holds()) return;
-    if (!name_divergence(beyond, is_loss_beyond, own)) return;
+    Moved moved;
+    if (proof_.holds()) {
+      Rounding all = known;
+      all.loss *= std::min(1.0, std::abs(exact.loss));  // near 0 it is rounded by more of itself
+      moved = most_moved(all);
+    } else {
+      if (is_no_number()) return name_overflow(before, exact);
+      proof_ = before;
+      const std::vector<std::string> beyond = std::move(beyond_);
+      const bool is_loss_beyond = is_beyond_loss_;
+      const Rounding own = rounded_.at_random(exact);
+      compare(exact, own);
+      if (!proof_.holds()) return;
+      moved = most_moved_of(beyond, is_loss_beyond, own);
+      if (moved.by <= kDiverged)
+        proof_.random_rounding = std::max(proof_.random_rounding, moved.by);
+    }
+    if (!name_divergence(moved)) return;
     proof_.loss = before.loss;  // what is beyond comparing is no measure
     proof_.gradient = before.gradient;
+    proof_.routes = before.routes;
   }
 
   bool is_no_number() const {
@@ -222,27 +230,43 @@ class GradientCheck {
                         ": the run has diverged or is saturated"));
   }
 
-  /// Ends the proof where rounding moves the loss or one of these gradients by kDiverged.
-  bool name_divergence(const std::vector<std::string>& beyond, bool is_loss_beyond,
-                       const Rounding& own) {
-    double most = is_loss_beyond ? own.loss : 0;
+  /// What rounding moves most, and by how much of itself or of its sums of absolute terms.
+  struct Moved {
     std::string what = "loss";
+    double by = 0;
+  };
+
+  static Moved most_moved(const Rounding& y) {
+    Moved most{.by = y.loss};
+    if (y.scores > most.by) most = {"scores of a router", y.scores};
+    for (const auto& [name, size] : y.gradient) {
+      if (size.norm > most.by) most = {"gradient of " + name, size.norm};
+    }
+    return most;
+  }
+
+  /// Of what is beyond its bound.
+  static Moved most_moved_of(const std::vector<std::string>& beyond, bool is_loss_beyond,
+                             const Rounding& y) {
+    Rounding of_these{.loss = is_loss_beyond ? y.loss : 0};
     for (const std::string& name : beyond) {
-      const auto y = own.gradient.find(name);
-      if (y == own.gradient.end()) continue;
+      const auto found = y.gradient.find(name);
+      if (found == y.gradient.end()) continue;
+      Rounding::Size size = found->second;
       // Where rounding is all of a gradient it moves it by more than any share of its terms.
-      const double moved =
-          y->second.alone > 0 ? std::numeric_limits<double>::infinity() : y->second.norm;
-      if (moved <= most) continue;
-      most = moved;
-      what = "gradient of " + name;
+      if (size.alone > 0) size.norm = std::numeric_limits<double>::infinity();
+      of_these.gradient[name] = size;
     }
-    if (most <= kDiverged) {
-      proof_.random_rounding = std::max(proof_.random_rounding, most);
-      return false;
-    }
-    proof_.give_up(divergence(plan_, is_, what, most,
-                              what == "loss" ? "itself" : "its sums of absolute terms"));
+    return most_moved(of_these);
+  }
+
+  /// Ends the proof where rounding moves something by more than kDiverged.
+  bool name_divergence(const Moved& moved) {
+    if (moved.by <= kDiverged) return false;
+    proof_.give_up(divergence(plan_, is_, moved.what, moved.by,
+                              moved.what.starts_with("gradient") ? "its sums of absolute terms"
+                              : moved.what == "loss"             ? "itself"
+                                                                 : "1"));
     return true;
   }
 
@@ -342,8 +366,16 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
   for (uint64_t draw = 0; draw < kDraws && far(loss) > bound(rounding); ++draw) {
     const oracle::RandomRounding at_random(unit_roundoff(plan.model.dtype), draw);
     const double drawn = in(is_wide(type) ? DType::kF64 : type).value_or(*exact);
-    if (std::isfinite(drawn)) rounding = std::max(rounding, far(drawn));
-    proof.random_rounding = std::max(proof.random_rounding, rounding);
+    const double moved =
+        std::isfinite(drawn) ? far(drawn) : std::numeric_limits<double>::infinity();
+    if (plan.model.dtype != DType::kF16 || std::isfinite(drawn))
+      rounding = std::max(rounding, moved);
+    if (rounding <= kDiverged) proof.random_rounding = std::max(proof.random_rounding, rounding);
+  }
+  if (rounding > kDiverged && far(loss) <= bound(rounding)) {
+    return proof.give_up(text(where, ": rounding in ", to_string(plan.model.dtype),
+                              " alone moves it by ", rounding,
+                              " of itself: the run has diverged or is saturated"));
   }
   proof.loss.add(far(loss), bound(rounding), where);
 }

@@ -22,7 +22,8 @@ struct Evidence {
   WholeTensors gradients;              ///< f64, without the loss scale, not clipped
   std::string gradients_disagreement;  ///< see WholeGradients
   WholeRoutes routes;                  ///< what its routers decided
-  oracle::BlockFlows flows;            ///< what passed the boundaries of blocks; empty: not kept
+  bool is_by_blocks = false;           ///< it is looked at block by block, too
+  oracle::BlockFlows flows;            ///< of such a step: what passed the boundaries of blocks
 };
 
 /// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is

@@ -58,7 +58,8 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
   e.after = whole_state(engine, world);
   e.scale_after = engine.loss_scaler().state();
   e.routes = whole_routes(engine, world);
-  if (look == Look::kBlocksToo) e.flows = whole_flows(engine, world);
+  e.is_by_blocks = look == Look::kBlocksToo;
+  if (e.is_by_blocks) e.flows = whole_flows(engine, world);
   return e;
 }
 

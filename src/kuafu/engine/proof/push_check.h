@@ -17,6 +17,7 @@ struct PushedRun {
   std::vector<std::vector<double>> losses;  ///< by worker and step, of its own samples
   WholeTensors values;                      ///< of the servers after all pushes, on rank 0
   SeenPushes seen;                          ///< what it kept of some pushes, on rank 0
+  std::optional<double> validation_loss;    ///< after its last step
 };
 
 /// Which pushes a run of a plan keeps: of every worker those of its last steps, as many as `memory`
