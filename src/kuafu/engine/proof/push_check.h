@@ -10,14 +10,14 @@ namespace kuafu {
 
 /// What a run whose replicas go on by themselves leaves for its certificate.
 struct PushedRun {
-  bool is_resumed = false;                  ///< from a checkpoint, maybe of step 0
-  int64_t begun = 0;                        ///< steps that were made before
-  std::vector<int64_t> met;                 ///< steps after which all had settled
-  std::vector<PushOrder> orders;            ///< one a server
-  std::vector<std::vector<double>> losses;  ///< by worker and step, of its own samples
-  WholeTensors values;                      ///< of the servers after all pushes, on rank 0
-  SeenPushes seen;                          ///< what it kept of some pushes, on rank 0
-  std::optional<double> validation_loss;    ///< after its last step
+  bool is_resumed = false;                     ///< from a checkpoint, maybe of step 0
+  int64_t begun = 0;                           ///< steps that were made before
+  std::vector<int64_t> met;                    ///< steps after which all had settled
+  std::vector<PushOrder> orders;               ///< one a server
+  std::vector<std::vector<double>> losses;     ///< by worker and step, of its own samples
+  WholeTensors values;                         ///< of the servers after all pushes, on rank 0
+  SeenPushes seen;                             ///< what it kept of some pushes, on rank 0
+  std::optional<double> validation_loss = {};  ///< after its last step
 };
 
 /// Which pushes a run of a plan keeps: of every worker those of its last steps, as many as `memory`
