@@ -16,6 +16,15 @@ constexpr const char* kSkippedSteps = "skipped_steps";
 constexpr const char* kValidation = "validation";
 constexpr const char* kTelemetry = "telemetry";
 
+/// 0 of a run that never scaled its loss.
+int64_t skipped_steps(const Checkpoint& from) {
+  if (!from.state().contains(kLossScale)) return 0;
+  const int64_t skipped = from.state_count(kSkippedSteps);
+  KUAFU_REQUIRE(skipped <= from.step(), kIndexFile, ": state.", kSkippedSteps, ": ", skipped,
+                " steps were skipped of ", from.step());
+  return skipped;
+}
+
 }  // namespace
 
 void write_scale(const LossScaler& scaler, Metadata& state) {
@@ -30,16 +39,13 @@ void read_scale(const Checkpoint& from, LossScaler& scaler) {
   if (!from.state().contains(kLossScale)) return;
   const LossScale saved{.scale = from.state_number(kLossScale),
                         .good_steps = from.state_count(kGoodSteps),
-                        .skipped = from.state_count(kSkippedSteps)};
-  KUAFU_REQUIRE(saved.skipped <= from.step(), kIndexFile, ": state.", kSkippedSteps, ": ",
-                saved.skipped, " steps were skipped of ", from.step());
+                        .skipped = skipped_steps(from)};
   scaler.restore(saved);
 }
 
 int64_t read_updates(const Checkpoint& from, const std::string& folder) {
   const int64_t updates = from.state_count(kOptimizerSteps);
-  const int64_t skipped =
-      from.state().contains(kSkippedSteps) ? from.state_count(kSkippedSteps) : 0;
+  const int64_t skipped = skipped_steps(from);
   // Servers count pushes; weights of another program have seen none.
   if (is_weights_only(from) || plan_of(from, folder).parallel.data.is_stale()) return updates;
   KUAFU_REQUIRE(updates == from.step() - skipped, folder, "/", kIndexFile, ": state.",
