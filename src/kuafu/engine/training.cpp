@@ -77,7 +77,10 @@ void Training::run() {
     while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
     engine_.settle();
     result_.load = meter.window();
-    if (saver_ && result_.stopped != Stop::kNone) save_last();
+    // What begins from another folder's checkpoint and has nothing left is in this one from here on.
+    const bool is_moved =
+        result_.resumed_from && result_.losses.empty() && saver_ && !saver_->goes_on();
+    if (saver_ && (is_moved || result_.stopped != Stop::kNone)) save_last();
   } catch (const SaveFailed& e) {  // on all ranks
     if (!agreement_) throw;
     result_.unsaved = e.what();
