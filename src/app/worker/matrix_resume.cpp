@@ -68,7 +68,9 @@ std::string loaded_difference(const Plan& plan, const std::string& saved, const 
                               const RunPlan& run) {
   const int64_t step = *step_of_folder(saved);
   Plan none_left = plan;
-  none_left.optimizer.schedule_steps = plan.schedule_steps();
+  // The horizon of a schedule that has one; others refuse the key.
+  if (plan.optimizer.schedule != "constant")
+    none_left.optimizer.schedule_steps = plan.schedule_steps();
   none_left.train.steps = step;
   run(none_left,
       {.is_certified = false, .checkpoint = {.folder = folder, .resumes = true, .from = saved}});
