@@ -215,6 +215,8 @@ def main(arguments):
         chosen = {name: chosen[name] for name in names}
     record, failed = read_record(RECORD), 0
     if options.errors:
+        if not options.errors.is_file():
+            parser.error(f"--errors {options.errors}: no such file")
         errors(chosen, read_record(options.errors), record, options)
         return 0
     if not options.record:

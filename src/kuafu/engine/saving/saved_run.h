@@ -19,8 +19,8 @@ inline constexpr const char* kOptimizerSteps = "optimizer_steps";
 void write_scale(const LossScaler& scaler, Metadata& state);
 void read_scale(const Checkpoint& from, LossScaler& scaler);
 
-/// Updates that its optimizer has made. Throws ConfigError where they are not its steps less those
-/// that were skipped.
+/// Updates that its optimizer has made. Throws ConfigError where they are fewer than its steps less
+/// those that were skipped.
 int64_t read_updates(const Checkpoint& from, const std::string& folder);
 
 /// Nothing of a run that was not validated yet.
