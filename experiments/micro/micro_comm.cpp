@@ -21,6 +21,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <span>
@@ -105,23 +106,32 @@ void traffic(benchmark::State& state, const TrafficWay& way) {
   }
   std::barrier together(static_cast<std::ptrdiff_t>(threads));
   std::vector<double> seconds(threads);
+  std::vector<std::atomic<int64_t>> queues(static_cast<size_t>(times + 1));  // the next tile of each time
   const auto body = [&](size_t number) {
     const std::span<float* const> all(buffers);
     const Share share = way.threads == Threads::kRanks ? Share{all.subspan(number, 1), 0, count}
                                                        : Share{all, cut(count, number, threads),
                                                                cut(count, number + 1, threads)};
-    const auto once = [&] {
+    const auto once = [&](int64_t time) {
+      if (way.threads == Threads::kQueue) {
+        std::atomic<int64_t>& next = queues[static_cast<size_t>(time)];
+        const int64_t tile = tile_of(count, threads);
+        for (int64_t at = tile * next++; at < count; at = tile * next++) {
+          way.run({all, at, std::min(at + tile, count)});
+        }
+        return together.arrive_and_wait();  // or a tile would be taken twice at once
+      }
       if (way.threads != Threads::kTiles) return way.run(share);
       const int64_t tile = tile_of(count, threads), stride = static_cast<int64_t>(threads) * tile;
       for (int64_t at = static_cast<int64_t>(number) * tile; at < count; at += stride) {
         way.run({all, at, std::min(at + tile, count)});
       }
     };
-    once();  // the caches hold what they would hold
+    once(0);  // the caches hold what they would hold
     together.arrive_and_wait();
     const auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < times; ++i) {
-      once();
+      once(i + 1);
       benchmark::ClobberMemory();
     }
     seconds[number] =

@@ -87,6 +87,7 @@ const TrafficWay kTrafficWays[kNumTrafficWays] = {
     {"one", Threads::kOne, false, &plain},     {"cores", Threads::kCores, false, &plain},
     {"ranks", Threads::kRanks, false, &plain}, {"ahead", Threads::kCores, false, &ahead},
     {"past", Threads::kCores, false, &past},   {"beside", Threads::kTiles, false, &beside},
-    {"sum", Threads::kCores, true, &sum},      {"one, sum", Threads::kOne, true, &sum}};
+    {"queue", Threads::kQueue, false, &beside}, {"sum", Threads::kCores, true, &sum},
+    {"one, sum", Threads::kOne, true, &sum}};
 
 }  // namespace kuafu::micro

@@ -106,6 +106,31 @@ TEST(Resume, GoesOnOnAnyNumberOfRanks) {
   }
 }
 
+// Servers count pushes of workers, not steps: what they saved has more updates than steps, and a run in
+// step saves them on with its own.
+TEST(Resume, GoesOnInStepFromServersAndOnceMore) {
+  const TemporaryFolder folder;
+  const Overrides servers = {{"parallel.data", "2"},
+                             {"parallel.data.mode", "parameter_server"},
+                             {"parallel.data.staleness", "2"}};
+  int64_t steps = 0;
+  for (const Overrides& kind :
+       {servers, Overrides{{"parallel.data", "2"}}, Overrides{}, servers, Overrides{}}) {
+    const int64_t before = steps;
+    steps += kSavedStep;
+    RunOptions options;
+    std::vector<std::string> notices;
+    options.checkpoint = {.folder = folder.path(), .every = kSavedStep, .resumes = before > 0};
+    options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
+    const Plan plan = run_plan_of(
+        with(kind, {{"train.steps", std::to_string(steps)}, {"optimizer.clip", "0"}}));
+    const RankResult part = tests::run_plan(plan, options)[0];
+    EXPECT_EQ(part.resumed_from.value_or(0), before);
+    EXPECT_EQ(part.losses.size(), static_cast<size_t>(kSavedStep));
+    EXPECT_TRUE(notices.empty()) << notices[0];
+  }
+}
+
 TEST(Resume, ConvertsElementTypes) {
   const TemporaryFolder folder;
   const auto plan_of = [](const char* name, const char* dtype) {
