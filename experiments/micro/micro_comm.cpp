@@ -106,7 +106,8 @@ void traffic(benchmark::State& state, const TrafficWay& way) {
   }
   std::barrier together(static_cast<std::ptrdiff_t>(threads));
   std::vector<double> seconds(threads);
-  std::vector<std::atomic<int64_t>> queues(static_cast<size_t>(times + 1));  // the next tile of each time
+  std::vector<std::atomic<int64_t>> queues(
+      static_cast<size_t>(times + 1));  // the next tile of each time
   const auto body = [&](size_t number) {
     const std::span<float* const> all(buffers);
     const Share share = way.threads == Threads::kRanks ? Share{all.subspan(number, 1), 0, count}

@@ -84,9 +84,9 @@ KUAFU_WIDE void sum(const Share& s) {
 }  // namespace
 
 const TrafficWay kTrafficWays[kNumTrafficWays] = {
-    {"one", Threads::kOne, false, &plain},     {"cores", Threads::kCores, false, &plain},
-    {"ranks", Threads::kRanks, false, &plain}, {"ahead", Threads::kCores, false, &ahead},
-    {"past", Threads::kCores, false, &past},   {"beside", Threads::kTiles, false, &beside},
+    {"one", Threads::kOne, false, &plain},      {"cores", Threads::kCores, false, &plain},
+    {"ranks", Threads::kRanks, false, &plain},  {"ahead", Threads::kCores, false, &ahead},
+    {"past", Threads::kCores, false, &past},    {"beside", Threads::kTiles, false, &beside},
     {"queue", Threads::kQueue, false, &beside}, {"sum", Threads::kCores, true, &sum},
     {"one, sum", Threads::kOne, true, &sum}};
 

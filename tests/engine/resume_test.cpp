@@ -122,8 +122,8 @@ TEST(Resume, GoesOnInStepFromServersAndOnceMore) {
     std::vector<std::string> notices;
     options.checkpoint = {.folder = folder.path(), .every = kSavedStep, .resumes = before > 0};
     options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
-    const Plan plan = run_plan_of(
-        with(kind, {{"train.steps", std::to_string(steps)}, {"optimizer.clip", "0"}}));
+    const Plan plan =
+        run_plan_of(with(kind, {{"train.steps", std::to_string(steps)}, {"optimizer.clip", "0"}}));
     const RankResult part = tests::run_plan(plan, options)[0];
     EXPECT_EQ(part.resumed_from.value_or(0), before);
     EXPECT_EQ(part.losses.size(), static_cast<size_t>(kSavedStep));

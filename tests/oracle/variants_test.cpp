@@ -277,9 +277,102 @@ Forms clip_forms() {
   return {"clip", {by("off", 0), by("of the norm", kClip)}};
 }
 
+/// What implementations of LAMB do differently, several keys at once; their bounds are small here, so that
+/// they are met.
+struct Implementation {
+  std::string name;
+  std::string correction_in = "moments";  ///< empty: m and v are not corrected
+  std::string bound = "none";
+  double clip = 0;
+  bool has_vectors = false;  ///< vectors decay and have a ratio, too
+};
+Variant lamb_of(const Implementation& is, bool is_vector) {
+  const auto change = [is](OptimizerPlan& o) {
+    o.bias_correction = !is.correction_in.empty();
+    if (o.bias_correction) o.correction_in = is.correction_in;
+    o.bound = is.bound;
+    if (is.bound != "none") o.ratio_max = kMost;
+    o.clip = is.clip;
+    o.exclude = is.has_vectors ? "none" : "vectors";
+  };
+  const bool is_in_rate = is.correction_in == "rate";
+  return {is.name, plan_of("lamb", change), [=](const V& w, const V& gradient) -> V {
+            const V g = gradient * (is.clip > 0 ? std::min(1.0, is.clip / norm(gradient)) : 1);
+            V r = is.correction_in == "moments" ? sign(g, kEpsilon) : first_moments(g);
+            const bool is_left_out = is_vector && !is.has_vectors;
+            if (!is_left_out) r += kDecay * w;
+            const double most_weight = is.bound == "weights" ? kMost : HUGE_VAL;
+            const double most_ratio = is.bound == "ratio" ? kMost : HUGE_VAL;
+            const double ratio =
+                is_left_out ? 1 : std::min(std::min(norm(w), most_weight) / norm(r), most_ratio);
+            const double warm_up = is_in_rate ? std::sqrt(1 - kBeta2) / (1 - kBeta1) : 1;
+            return w - kRate * warm_up * ratio * r;
+          }};
+}
+
+struct LarsImplementation {
+  std::string name;
+  bool is_rate_in_step = false, is_norm_of_sum = false;
+  std::string bound = "none";
+  double most_element = 0;
+};
+/// Two steps by one gradient at two rates.
+Variant lars_of(const LarsImplementation& is) {
+  const auto change = [is](OptimizerPlan& o) {
+    o.rate_in = is.is_rate_in_step ? "step" : "velocity";
+    o.denominator = is.is_norm_of_sum ? "norm_of_sum" : "sum_of_norms";
+    o.bound = is.bound;
+    if (is.bound == "ratio") o.ratio_max = kMost;
+    o.clip_elements = is.most_element;
+  };
+  return {is.name, plan_of("lars", change), [is](const V& start, const V& g) -> V {
+            V w = start, v = {0, 0};
+            for (const double rate : {kRate, 3 * kRate}) {
+              double ratio = by_sum_of_norms(w, g);
+              if (is.is_norm_of_sum) ratio = kCoefficient * norm(w) / norm(decayed(w, g));
+              if (is.bound == "ratio") ratio = std::min(ratio, kMost);
+              if (is.bound == "rate") ratio = std::min(ratio / rate, 1.0);
+              V x = decayed(w, g);
+              if (is.most_element > 0) {
+                for (double& e : x) e = std::clamp(e, -is.most_element, is.most_element);
+              }
+              v = kMomentum * v + (is.is_rate_in_step ? 1 : rate) * ratio * x;
+              w -= (is.is_rate_in_step ? rate : 1) * v;
+            }
+            return w;
+          }};
+}
+
+/// Those that are known to be used, each with all that it does differently.
+std::vector<Forms> implementation_forms() {
+  const Implementation fused = {.name = "fused, clips first", .clip = 0.25};
+  const Implementation in_rate = {.name = "corrected in the rate", .correction_in = "rate"};
+  const Implementation everywhere = {.name = "ratio on every tensor", .has_vectors = true};
+  const Implementation ignored = {.name = "correction ignored", .correction_in = ""};
+  const Implementation bounded = {
+      .name = "corrected in the rate, ratio bounded", .correction_in = "rate", .bound = "ratio"};
+  const Implementation first = {.name = "weight norm bounded", .bound = "weights"};
+  Forms matrix{"implementations of lamb", {}}, vector{"the same, vectors", {}, {2}};
+  for (const auto& is : {fused, in_rate, everywhere, ignored, bounded, first}) {
+    matrix.variants.push_back(lamb_of(is, false));
+  }
+  for (const auto& is : {fused, in_rate, everywhere, ignored}) {
+    vector.variants.push_back(lamb_of(is, true));
+  }
+  Forms lars{"implementations of lars", {}, {1, 2}, {kRate, 3 * kRate}};
+  for (const LarsImplementation& is :
+       {LarsImplementation{"the paper's"},
+        LarsImplementation{"rate outside, bounded, clipped", true, false, "ratio", 0.5},
+        LarsImplementation{"rate outside", true}, LarsImplementation{"norm of sum", false, true},
+        LarsImplementation{"rate bounded", false, false, "rate"}}) {
+    lars.variants.push_back(lars_of(is));
+  }
+  return {matrix, vector, lars};
+}
+
 std::vector<Forms> all_forms() {
   std::vector<Forms> all = {sgd_forms(), adam_forms(), muon_forms(), clip_forms()};
-  for (const auto& more : {lamb_forms(), lars_forms(), exclusion_forms()})
+  for (const auto& more : {lamb_forms(), lars_forms(), exclusion_forms(), implementation_forms()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
