@@ -147,6 +147,25 @@ void add_lamb(Kit& kit) {
   add("with ten times epsilon", with_number("lamb_norms", 6, [](double e) { return 10 * e; }));
   add("that keeps its first moment", forgets("lamb_norms", 2));
   add("that keeps its second moment", forgets("lamb_norms", 3));
+  // Of half precision the direction is made a second time, from the moments.
+  const auto again = [&](const std::string& what, const OpFault& fault) {
+    Mutant& m = kit.add("lamb made again " + what, kPlan, fault);
+    m.optimizer = "lamb";
+    m.dtype = DType::kBF16;
+  };
+  again("with 1.0001 times the ratios",
+        with_argument("lamb", 3, [](c10::IValue& v) { v = (v.toTensor() * 1.0001).contiguous(); }));
+  again("with beta2 0.99", with_number("lamb", 5, [](double) { return 0.99; }));
+  again("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
+  again("without decay", with_number("lamb", 7, [](double) { return 0.0; }));
+  again("without correction", with_argument("lamb", 8, [](c10::IValue& v) { v = int64_t{0}; }));
+  again("from the second moments alone", instead("lamb", [](Stack& s, const Right& right) {
+          s[1] = s[2].toTensor().sqrt();
+          right(s);
+        }));
+  again("twice", twice("lamb"));
+  again("but for the third parameter", in_call(skips("lamb"), 3));
+  again("but not kept", forgets("lamb", 0));
   // The replicas' axis among those that split a layer: they hold the same, so both sums are doubled
   // to the bit. A quotient of norms stays what it is, as all ratios of LARS; not where weights are
   // bounded.

@@ -163,7 +163,7 @@ Kit optimizer_kit() {
   add_layer_rules(kit);
   add_norm(kit);
   Mutant& none = kit.harmless.emplace_back(Mutant{.name = "nothing", .overrides = kPlan});
-  for (const char* op : {"adamw", "sgd", "lars", "lars_norms", "layer_step", "lamb_norms",
+  for (const char* op : {"adamw", "sgd", "lars", "lars_norms", "layer_step", "lamb_norms", "lamb",
                          "newton_schulz", "momentum", "decayed_step", "sum_of_squares"}) {
     set_fault(none, instead(op, [](Stack& s, const Right& right) { right(s); }));
   }

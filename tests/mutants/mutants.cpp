@@ -72,8 +72,10 @@ struct Row {
 
 std::vector<Combination> combinations() {
   std::vector<Combination> all;
-  for (const DType dtype : {DType::kF32, DType::kF64}) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16}) {
     for (const char* optimizer : {"adamw", "sgd", "lars", "lamb", "muon"}) {
+      // An op of LAMB is met in half precision alone.
+      if (dtype == DType::kBF16 && optimizer != std::string_view("lamb")) continue;
       for (const char* level : {"full", "scaled"}) all.push_back({dtype, optimizer, level});
     }
   }
@@ -92,7 +94,7 @@ class Deal {
       const Combination& c = all_[i];
       const bool is_for_any = c.optimizer == "adamw" || c.optimizer == "sgd";
       if (m.optimizer.empty() ? !is_for_any : m.optimizer != c.optimizer) continue;
-      if (m.dtype && m.dtype != c.dtype) continue;
+      if (m.dtype ? m.dtype != c.dtype : c.dtype == DType::kBF16) continue;
       if (!least.empty() && dealt_[i] > dealt_[least[0]]) continue;
       if (!least.empty() && dealt_[i] < dealt_[least[0]]) least.clear();
       least.push_back(i);
@@ -252,8 +254,7 @@ std::vector<Row> known_rows(const Options& options) {
     Row& row = rows.emplace_back(Row{.kit = kit.at("kit").get<std::string>()});
     for (const Json& m : kit.at("mutants")) {
       const auto word = [&](const char* key) { return m.at(key).get<std::string>(); };
-      const Combination c{word("dtype") == "f32" ? DType::kF32 : DType::kF64, word("optimizer"),
-                          word("level")};
+      const Combination c{dtype_from(word("dtype")), word("optimizer"), word("level")};
       const auto kind = std::find(std::begin(kFates), std::end(kFates), word("fate")) - kFates;
       row.tried.push_back({word("name"), c, {static_cast<Kind>(kind), word("words")}});
     }
