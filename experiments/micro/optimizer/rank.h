@@ -24,7 +24,7 @@ struct RulePass {
   }
 };
 
-/// An optimizer and the least memory traffic of its step: what follows from all of a layer waits
+/// An optimizer, or "norm", the global norm of the gradients that comes before every update, and the least memory traffic of its step: what follows from all of a layer waits
 /// for a pass over it.
 struct TimedRule {
   std::string_view kind;
@@ -32,7 +32,8 @@ struct TimedRule {
   std::string_view peer;  ///< LibTorch's "fused" kernel, or its "foreach" ops
   int bytes() const;      ///< an f32 element
 };
-/// adamw and adam 28, sgd 20, lars 8 + 20, lamb 28 + 12 bytes (its direction lies in the place of the gradient).
+/// adamw and adam 28, sgd 20, lars 8 + 20, lamb 28 + 12 bytes (its direction lies in the place of the
+/// gradient); norm 4.
 const std::vector<TimedRule>& timed_rules();
 
 /// The parameters of one rank and what updates them.
@@ -42,7 +43,7 @@ class Rank {
 
   int64_t elements() const { return elements_; }
   /// One step of Kuafu's rule, of LibTorch's, and of the streams alone.
-  void kuafu() { optimizer_->step(shards_, plan_.lr); }
+  void kuafu();
   void peer();
   void stream(const StreamLoop& loop);
   /// Throws where weights or state after a step of Kuafu's and one of LibTorch's differ by more than
@@ -51,6 +52,8 @@ class Rank {
 
  private:
   static constexpr int64_t kStepsBefore = 1000;
+  bool is_norm() const { return rule_.kind == "norm"; }
+  void check_norm();
   void foreach_lars();
   void foreach_lamb();
   float* stream_of(char name, size_t param);
@@ -64,6 +67,7 @@ class Rank {
   std::vector<ParamShard> shards_;
   Tensors w_, g_, m_, v_, steps_;
   int64_t elements_ = 0;
+  double norm_ = 0;  ///< the last one, of either side
 };
 
 }  // namespace kuafu::micro

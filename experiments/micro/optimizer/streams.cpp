@@ -112,6 +112,7 @@ KUAFU_PASS(2, 2)
 KUAFU_PASS(1, 2)
 KUAFU_PASS(1, 1)
 KUAFU_PASS(0, 2)
+KUAFU_PASS(0, 1)
 #undef KUAFU_PASS
 
 #define KUAFU_LOOP(name)                                      \
@@ -129,6 +130,8 @@ KUAFU_PASS(0, 2)
         return name##_11(s);                                  \
       case 2:                                                 \
         return name##_02(s);                                  \
+      case 1:                                                 \
+        return name##_01(s);                                  \
       default:                                                \
         std::abort(); /* a rule of rules.cpp that none has */ \
     }                                                         \

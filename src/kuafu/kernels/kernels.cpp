@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/kernels/kernels.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,6 +36,28 @@ inline __attribute__((always_inline)) void dropout_row(const T* x, T* y, int64_t
     done += n;
   }
 }
+
+#if defined(__x86_64__)
+/// sum_of_squares_of, to the bit. GCC 12 makes each four numbers of f32 those of f64 by eight instructions
+/// where one does, and without requests it waits for memory: at 0.4 and 0.6 of the rate of reading alone.
+__attribute__((target("avx2"))) double sum_of_squares_avx2(const float* x, int64_t count) {
+  constexpr int kRegisters = kLanes / 4;
+  __m256d partial[kRegisters] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    __builtin_prefetch(x + i + kAhead);
+    for (int k = 0; k < kRegisters; ++k) {
+      const __m256d wide = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * k));
+      partial[k] = _mm256_add_pd(partial[k], _mm256_mul_pd(wide, wide));
+    }
+  }
+  SquareLanes lanes;
+  std::copy_n(partial, kRegisters, lanes.partial);
+  double rest = 0;
+  for (; i < count; ++i) rest += square(x[i]);
+  return lanes.sum_with(rest);
+}
+#endif
 
 template <class T>
 inline __attribute__((always_inline)) void merge_row(const T* part, T* out, int64_t dim, T part_lse,
@@ -96,7 +122,10 @@ KUAFU_WIDE void dropout(const double* x, double* y, int64_t count, uint64_t firs
   dropout_row(x, y, count, first, scale, s);
 }
 
-KUAFU_WIDE double sum_of_squares(const float* x, int64_t count) {
+double sum_of_squares(const float* x, int64_t count) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return sum_of_squares_avx2(x, count);
+#endif
   return sum_of_squares_of(x, count);
 }
 KUAFU_WIDE double sum_of_squares(const double* x, int64_t count) {
