@@ -119,7 +119,9 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
                 {"\"both\" is none of own, native"});
   expect_misuse({"run", "x.toml", "--json"}, {"--json", "FILE"});
   if (std::filesystem::exists(test::built("kuafu-worker"))) {  // it needs LibTorch
-    expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
+    expect_misuse({"run", "x.toml", "--world", "mpi"}, {"cannot read the plan", "x.toml"});
+    expect_misuse({"run", "x.toml", "--world", "mpi", "--plugin", "x.so"},
+                  {"--ranks N", "mpirun -n N"});
     expect_misuse({"import", "/no/file", "--format", "safetensors", "--out", "x"}, {"/no/file"});
   }
   expect_misuse({"run", "x.toml", "--certify", "--no-certify"}, {"--certify and --no-certify"});

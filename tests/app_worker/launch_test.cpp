@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/app_worker/process.h"
 
@@ -31,6 +33,26 @@ void expect_reason(const Ran& ran, const std::string& part) {
   const std::string reason = ran.document["reason"];
   EXPECT_NE(reason.find(part), std::string::npos) << reason;
   EXPECT_NE(ran.output.find(reason), std::string::npos) << ran.output;
+}
+
+// As many as the plan has, where nobody says how many; not hundreds unasked.
+TEST(Launch, StartsTheRanksOfThePlan) {
+  const auto asked = [](const std::string& ranks) {
+    const tests::Folder folder;
+    const std::string told = folder.path("told");
+    const std::string mpirun =
+        folder.write("mpirun", "#!/bin/sh\necho \"$@\" > " + told + "\nexit 1\n");
+    std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+    const Ran ran = tests::run_program(
+        "bin/kuafu", tests::kSmallPlan,
+        {"--world", "mpi", "--set", "parallel.data=" + ranks, "--set", "train.batch=128"}, {},
+        {{"PATH", folder.path(".") + ":" + std::getenv("PATH")}});
+    if (!std::filesystem::exists(told)) return ran.output;
+    std::ifstream words(told);
+    return std::string(std::istreambuf_iterator<char>(words), {});
+  };
+  EXPECT_NE(asked("2").find("-n 2 "), std::string::npos) << asked("2");
+  EXPECT_NE(asked("128").find("say how many with --ranks N"), std::string::npos) << asked("128");
 }
 
 TEST(Launch, ThatBeginsNoRankEndsWithTheTimeOut) {

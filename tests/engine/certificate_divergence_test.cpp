@@ -3,6 +3,7 @@
 // Runs that diverge, saturate or overflow: never "different" for it, and never a way out of what is
 // wrong before.
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -131,11 +132,21 @@ Certificate of_a_default_run(const Overrides& overrides) {
   return whatever_comes_of(plan);
 }
 
+/// What is told is of steps that are named.
+void expect_named_steps(const Proof& p) {
+  const std::string& where = p.worst().where;
+  const size_t at = where.rfind(", step ");
+  if (at == std::string::npos) return;
+  const int64_t step = std::stoll(where.substr(at + 7)) - 1;
+  EXPECT_NE(std::find(p.steps.begin(), p.steps.end(), step), p.steps.end()) << p.describe();
+}
+
 void expect_named(const Overrides& overrides) {
   const Certificate c = of_a_default_run(overrides);
   EXPECT_EQ(c.verdict, "not_run") << words(c);
   EXPECT_NE(c.reason.find("the run has diverged"), std::string::npos) << words(c);
   EXPECT_NE(c.native.verdict, "different") << words(c);
+  for (const Proof* p : {static_cast<const Proof*>(&c), &c.native}) expect_named_steps(*p);
 }
 
 // A mixture's scores are no numbers either in a draw that overflows: where they are one or zero,
@@ -212,6 +223,31 @@ TEST(CertificateOfADivergingRun, IsNamedWhereAValidationIsNoNumberAndTheReferenc
                 {"model.mlp", "swiglu"},
                 {"optimizer.kind", "sgd"},
                 {"optimizer.lr", "54933.76"}});
+}
+
+// One key for both heads, scores of some 10^10: a query's gradient has no terms in f64, where its row is sure
+// of a key, and draws at random leave the range of numbers.
+TEST(CertificateOfADivergingRun, IsNamedWhereAGradientHasNoTermsAndDrawsOverflow) {
+  expect_named({{"model.kv_heads", "1"},
+                {"model.heads", "2"},
+                {"model.hidden", "8"},
+                {"model.sequence", "8"},
+                {"train.steps", "4"},
+                {"optimizer.lr", "100"}});
+}
+
+// The run's norm is no number, the reference has one from the same weights by luck: rounding at random
+// moves its gradients without bound.
+TEST(CertificateOfADivergingRun, IsNamedWhereTheReferenceHasNumbersByLuck) {
+  for (const char* seed : {"1", "2", "3"}) {
+    expect_named({{"model.kv_heads", "1"},
+                  {"model.heads", "6"},
+                  {"model.hidden", "24"},
+                  {"model.sequence", "5"},
+                  {"train.steps", "2"},
+                  {"train.seed", seed},
+                  {"optimizer.lr", "1e5"}});
+  }
 }
 
 // Every draw at random leaves the range of numbers: logits whose rounding is more than 88, squares

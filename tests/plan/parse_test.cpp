@@ -263,7 +263,8 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
        {"plan.toml:3: ", "optimizer.rewarm_at = 3 leaves 3 steps before it and 17 after it",
         "optimizer.warmup takes 5", "allowed: from 5 to 15", "nearest: warmup = 3"}},
       {"[optimizer]\nwarmup = 5\nrewarm_at = 6\nschedule = \"cosine\"\nschedule_steps = 8\n",
-       {"plan.toml:3: ", "leaves 6 steps before it and 2 after it", "nearest: warmup = 2"}},
+       {"plan.toml:3: ", "leaves 6 steps before it and 2 after it",
+        "allowed: a warm-up of at most 4 steps", "nearest: warmup = 2"}},
       {"[optimizer]\nkind = \"muon\"\nmomentum = 0\nnesterov = true\n",
        {"plan.toml:4: ", "optimizer.nesterov = true has no effect", "nesterov = false"}},
       {"[optimizer]\nkind = \"lars\"\nratio_max = 10\n",
@@ -315,6 +316,18 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[model]\nvocab = 100\n",
        {"plan.toml:2: ", "model.vocab = 100 is too small", "nearest: vocab = 256"}},
   });
+}
+
+// TOML has no place for them, and they are no words either.
+TEST(ParsePlan, TakesNumbersBeyondTomlForNumbers) {
+  const auto of = [](const std::string& key, const std::string& value) {
+    return message_of<ConfigError>([&] { parse("", {{key, value}}); });
+  };
+  expect_says(of("model.layers", "99999999999999999999"),
+              {"--set model.layers: ", "is out of range", "nearest: "});
+  expect_says(of("optimizer.lr", "1e999"),
+              {"--set optimizer.lr: ", "optimizer.lr = ", "nearest: "});
+  expect_says(of("model.layers", "two"), {"is a string"});
 }
 
 TEST(ParsePlan, RefusesKeysOfOtherKindsFromTheCommandLine) {

@@ -32,7 +32,8 @@ void add_weights_commands(CLI::App& app, FrontCall& call) {
   kuafu export saved/best --out weights.safetensors
 
 A file that is there is not replaced. Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
-Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that is there or may not be written,
+Of a checkpoint the weights alone are read, and held to their checksums; a run that goes on reads all of it.
+Exit codes: 0 written, 2 no complete checkpoint, damaged weights, or a file that is there or may not be written,
 7 a full disk)");
 
   CLI::App& in = *app.add_subcommand(

@@ -6,6 +6,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/device/device.h"
+#include "kuafu/plan/plan.h"
 
 namespace kuafu {
 namespace {
@@ -52,6 +53,26 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   return words;
 }
 
+/// Ranks of the plan's own product. What a plug-in brings is not known here, and so many processes that
+/// they may be more than the machine holds are not started unasked.
+int64_t own_ranks(const WorkerCall& call) {
+  constexpr int64_t kMostUnasked = 64;
+  int64_t ranks = 1;  // of a plan that is refused: one is enough to say why
+  try {
+    const TensorModes modes = builtin_tensor_modes();
+    const Overrides overrides = split_pairs(call.sets, "--set");
+    ranks = num_ranks(resolve(load_plan(call.plan, modes, overrides), 0, modes));
+  } catch (const ConfigError&) {
+    if (!call.plugins.empty()) ranks = kMostUnasked + 1;
+  }
+  KUAFU_REQUIRE(
+      ranks <= kMostUnasked, "--world mpi: more than ", kMostUnasked,
+      " ranks, or a plan that only its plug-in knows: say how many with --ranks N, or start "
+      "the ranks yourself: mpirun -n N kuafu run ",
+      call.plan);
+  return ranks;
+}
+
 }  // namespace
 
 int worker_command(const std::string& command, const WorkerCall& call) {
@@ -66,13 +87,10 @@ int worker_command(const std::string& command, const WorkerCall& call) {
     throw;
   }
   if (command == "run" && call.world == worlds::kMpi && !launched_rank()) {
-    KUAFU_REQUIRE(call.ranks > 0,
-                  "--world mpi: say how many with --ranks N, or start the ranks "
-                  "yourself: mpirun -n N kuafu run ",
-                  call.plan);
     std::vector<std::string> launch = mpi_launcher();
     // Quiet: what ended the run is told by its rank or by the guard, once.
-    launch.insert(launch.end(), {"--quiet", "-n", text(call.ranks)});
+    launch.insert(launch.end(),
+                  {"--quiet", "-n", text(call.ranks > 0 ? call.ranks : own_ranks(call))});
     words.insert(words.begin(), launch.begin(), launch.end());
   }
   if (command == "run") return run_guarded(words, call);

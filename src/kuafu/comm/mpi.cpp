@@ -187,7 +187,9 @@ class MpiCommunicator final : public CallCommunicator {
     if (!call.is_point_to_point()) {
       entry_ = enter_call(call, Counting::kWire);  // the execution books what it sends
     } else if (book() != nullptr) {
-      enter_call(call, Counting::kWire, convention(call, size(), rank()));  // one message: literal
+      const bool is_own = world_.collectives() != MpiCollectives::kNative;
+      enter_call(call, is_own ? Counting::kWire : Counting::kConvention,
+                 convention(call, size(), rank()));  // one message: literal
     }
   }
 

@@ -110,12 +110,13 @@ Tokens TextDataset::validation(int64_t first, int64_t count) const {
 
 std::string TextDataset::describe() const {
   const auto bytes = static_cast<int64_t>(corpus_->bytes.size());
-  return text(
-      "text ", in_quotes(corpus_->path), ": ", corpus_->num_files,
-      corpus_->num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
-      corpus_->num_binary > 0 ? text(" (", corpus_->num_binary, " binary files left out)") : "",
-      ", ", num_train_, " training and ", num_validation_, " validation samples of ",
-      options_.sequence, " tokens");
+  return text("text ", in_quotes(corpus_->path), ": ", corpus_->num_files,
+              corpus_->num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
+              corpus_->num_binary > 0 ? text(" (", corpus_->num_binary, " binary file",
+                                             corpus_->num_binary == 1 ? "" : "s", " left out)")
+                                      : "",
+              ", ", num_train_, " training and ", num_validation_, " validation samples of ",
+              options_.sequence, " tokens");
 }
 
 }  // namespace kuafu

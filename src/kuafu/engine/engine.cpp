@@ -9,6 +9,7 @@
 
 #include "kuafu/base/trace.h"
 #include "kuafu/comm/turns.h"
+#include "kuafu/engine/divergence.h"
 #include "kuafu/engine/engine_state.h"
 #include "kuafu/engine/measuring/validation.h"
 #include "kuafu/meter/allocator.h"
@@ -34,8 +35,7 @@ Engine::~Engine() = default;
 
 void check_finite(double loss, int64_t step) {
   if (std::isfinite(loss)) return;
-  throw Diverged(text("the loss is ", std::abs(loss), " at step ", step + 1,
-                      ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+  throw Diverged(text("the loss is ", std::abs(loss), " at step ", step + 1, kDivergenceAdvice));
 }
 
 double Engine::forward_backward() {

@@ -6,8 +6,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/engine/divergence.h"
 #include "kuafu/engine/engine_state.h"
 #include "kuafu/meter/allocator.h"
 
@@ -55,7 +55,7 @@ double Engine::State::apply() {
   const double norm = global_grad_norm(ready, mesh, options.device) / scaler.scale();
   if (!scaler.is_active() && !std::isfinite(norm)) {  // before it reaches a weight
     throw Diverged(text("the gradient's norm is ", std::abs(norm), " at step ", steps_done + 1,
-                        ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+                        kDivergenceAdvice));
   }
   step_optimizer(norm);
   take_figures();

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/divergence.h"
 #include "kuafu/engine/measuring/measured_peak.h"
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/parallel/stale/replicas.h"
@@ -122,8 +123,7 @@ void Training::finish() {
 
 void Training::diverge_at_the_end() {
   const std::string why = text("the validation loss is ", std::abs(result_.validation_loss),
-                               " after step ", engine_.steps_done(),
-                               ": training diverged; lower optimizer.lr or raise optimizer.warmup");
+                               " after step ", engine_.steps_done(), kDivergenceAdvice);
   if (options_.requests == nullptr) throw Diverged(why);
   diverge(engine_.steps_done(), why);
 }
@@ -167,8 +167,8 @@ bool Training::agree_on_losses() {
   result_.step_seconds.resize(sound);
   if (saver_) result_.save_seconds.resize(sound);
   while (std::ssize(before_steps_) > left) before_steps_.pop_front();
-  diverge(first, text("a worker's loss is no finite number at step ", first + 1,
-                      ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+  diverge(first,
+          text("a worker's loss is no finite number at step ", first + 1, kDivergenceAdvice));
   return false;
 }
 

@@ -155,7 +155,7 @@ void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
   const auto direction = [&](size_t i) {
     slots_->use(slots_->number_of(*states[i]), RuleSlots::Use::kRead);
     const Tensor& u = states[i]->slots[0];
-    return DirectionPiece{&shards[i], plan_.nesterov ? u.clone() : kept(u)};
+    return DirectionPiece{&shards[i], rule_.has_own_direction ? u.clone() : kept(u)};
   };
   std::vector<DirectionPiece> parts;
   std::vector<size_t> at;

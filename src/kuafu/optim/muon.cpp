@@ -94,6 +94,7 @@ Rule make_muon(const OptimizerPlan& plan) {
   return {.slots = {"m", "v"},
           .matrix_slots = {"velocity"},
           .direction = direction,
+          .has_own_direction = plan.nesterov,
           .slot_uses = uses,
           .whole = [plan](const Tensor& u,
                           const LayerSplit& layers) { return orthogonal(plan, u, layers); },

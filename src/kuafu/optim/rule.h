@@ -63,6 +63,8 @@ struct Rule {
   /// Of hidden matrices instead, where the rule updates those as wholes; else empty.
   std::vector<std::string> matrix_slots = {};
   std::function<Tensor(RulePiece& piece, const Rates& rates)> direction = {};
+  /// Whether that is a tensor of its own, no slot: a skipped step, which makes none, holds as much.
+  bool has_own_direction = false;
   /// Of a piece, its slots aside: what comes from a disk, and goes back, for each pass. Empty: both
   /// change them.
   std::function<SlotUses(const RulePiece& piece)> slot_uses = {};

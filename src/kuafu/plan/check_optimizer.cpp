@@ -61,8 +61,11 @@ void check_schedule(const Plan& plan, const Origins& origins) {
                 origins.of({"optimizer.rewarm_at", "optimizer.warmup"}),
                 "optimizer.rewarm_at = ", o.rewarm_at, " leaves ", first, " steps before it and ",
                 second, " after it, and optimizer.warmup takes ", warmup,
-                ": one of the two never comes to its rate; allowed: from ", warmup, " to ",
-                plan.schedule_steps() - warmup, "; nearest: warmup = ", std::min(first, second));
+                ": one of the two never comes to its rate; allowed: ",
+                2 * warmup <= plan.schedule_steps()
+                    ? text("from ", warmup, " to ", plan.schedule_steps() - warmup)
+                    : text("a warm-up of at most ", plan.schedule_steps() / 2, " steps"),
+                "; nearest: warmup = ", std::min(first, second));
   KUAFU_REQUIRE(!o.nesterov || o.momentum > 0,
                 origins.of({"optimizer.nesterov", "optimizer.momentum"}),
                 "optimizer.nesterov = true has no effect with optimizer.momentum = 0; nearest: "

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -57,8 +59,20 @@ double number_inside(const ConfigValue& value) {
   return std::nan("");
 }
 
+/// A number that TOML has no place for, such as 1e999 or 99999999999999999999: not finite, or the number;
+/// nothing where it is none.
+std::optional<double> beyond_toml(const ConfigValue& value) {
+  if (value.kind != Kind::kString || value.string.empty() || parse_toml_value(value.string))
+    return {};
+  char* end = nullptr;
+  const double x = std::strtod(value.string.c_str(), &end);
+  if (*end != '\0' || std::isnan(x)) return {};
+  return x;
+}
+
 int64_t integer(const Offence& offence) {
   const auto& [key, value, where] = offence;
+  if (const auto x = beyond_toml(value)) offence.fail("is out of range", nearest_integer(key, *x));
   if (value.kind == Kind::kNumber) offence.wrong_type(nearest_integer(key, value.number));
   if (value.kind != Kind::kInteger) offence.wrong_type(nearest_integer(key, number_inside(value)));
   const auto x = static_cast<double>(value.integer);
@@ -98,6 +112,9 @@ int64_t bytes(const Offence& offence) {
 
 double number(const Offence& offence) {
   const auto& [key, value, where] = offence;
+  if (const auto x = beyond_toml(value)) {
+    offence.fail("is out of range", toml_number(clamped(key.range, *x)));
+  }
   if (value.kind != Kind::kNumber && value.kind != Kind::kInteger) {
     const double inside = number_inside(value);
     offence.wrong_type(std::isfinite(inside) ? toml_number(clamped(key.range, inside)) : "");

@@ -30,8 +30,11 @@ std::string nearest(const Json& part, std::initializer_list<MeasureFields> measu
                  " of ", human_number(bound.get<double>(), 3));
   }
   const Json worst = value_at(part, "worst");
-  return words.empty() || !worst.is_string() ? words
-                                             : text(words, " (", worst.get<std::string>(), ")");
+  if (words.empty() || !worst.is_string()) return words;
+  // Refuted by bits, or by what has no bound: what was compared beside that.
+  const bool is_told_otherwise = value_at(part, "verdict") == "different" && most <= 1;
+  return text(is_told_otherwise ? "though within bounds: " : "", words, " (",
+              worst.get<std::string>(), ")");
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ ValidationSeries validation_from(const std::string& line, int64_t last, const st
   const Json steps = list("steps"), losses = list("losses");
   const auto require = [&](bool holds) {
     KUAFU_REQUIRE(holds, where, ": expected rising steps up to ", last, " and a loss each, found ",
-                  json_excerpt(given), "; use an earlier checkpoint");
+                  given.is_discarded() ? json_excerpt(Json(line)) : json_excerpt(given),
+                  "; use an earlier checkpoint");
   };
   require(steps.is_array() && losses.is_array() && steps.size() == losses.size());
   ValidationSeries series;

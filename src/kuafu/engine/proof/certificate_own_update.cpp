@@ -14,6 +14,9 @@
 //     in the layer                                  norm or a product reaches all elements alike, and
 //                                                   in one of many thousands all draws are small
 //
+// Where the draws move a tensor by more than kDiverged of its norm nothing can be compared, and the proof ends
+// so: terms that cancel leave nothing of it, or the formula leaves the range of numbers.
+//
 // A formula that jumps where rounding decides has no bound but the jump: where a draw jumps, so may
 // the run.
 //
@@ -25,6 +28,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/engine/proof/certificate_compare.h"
+#include "kuafu/engine/proof/certificate_rounding.h"
 #include "kuafu/oracle/random_rounding.h"
 
 namespace kuafu {
@@ -86,9 +90,15 @@ class OwnUpdateCheck {
   /// What rounding may make of it.
   template <class Of>
   Tensor bound_of(const std::string& name, const Tensor& before, const Tensor& exact,
-                  const std::vector<After>& draws, Of of) const {
+                  const std::vector<After>& draws, Of of, const std::string& what) {
     Tensor most = at::zeros_like(exact);
     for (const After& draw : draws) most = at::maximum(most, (of(draw) - exact).abs());
+    const double moved = length(most) / std::max(length(before), length(exact));
+    if (moved > kDiverged) {
+      proof_.give_up(text("step ", is_.step + 1, ": rounding alone moves what the formula of ",
+                          plan_.optimizer.kind, " makes of ", what, " by ", moved,
+                          " of its norm: terms cancel, or leave the range of numbers"));
+    }
     if (rules_.find(plan_.optimizer.kind).is_by_layers) most = most + in_layer(name, most);
     return kFactor * most + kRoundings * u_ * (before.abs() + exact.abs());
   }
@@ -116,7 +126,7 @@ class OwnUpdateCheck {
         continue;
       }
       const auto of = [&name = name](const After& a) { return a.weights.at(name); };
-      compare(found->second, w, bound_of(name, before_.at(name), w, draws, of), name);
+      compare(found->second, w, bound_of(name, before_.at(name), w, draws, of, name), name);
       compare_master(name, is_, proof_);
     }
   }
@@ -136,8 +146,9 @@ class OwnUpdateCheck {
         const auto of = [&slot = slot, &name = name](const After& a) {
           return a.state.slots.at(slot).at(name);
         };
-        compare(held->second.at(name), t, bound_of(name, at::zeros_like(t), t, draws, of),
-                text(slot, " of ", name));
+        const std::string what = text(slot, " of ", name);
+        compare(held->second.at(name), t, bound_of(name, at::zeros_like(t), t, draws, of, what),
+                what);
       }
     }
   }

@@ -38,7 +38,7 @@ void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::G
     const auto moved = drawn.gradients.find(name);
     if (moved == drawn.gradients.end() || !std::isfinite(length(g))) continue;
     if (!std::isfinite(length(moved->second))) {
-      to.gradient[name] = {.norm = beyond, .largest = beyond};
+      to.gradient[name] = {.norm = beyond, .largest = beyond, .alone = beyond};
     }
   }
 }

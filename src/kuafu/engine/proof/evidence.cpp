@@ -3,6 +3,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/engine/divergence.h"
 #include "kuafu/engine/proof/certificate_step.h"
 #include "kuafu/meter/op_kinds.h"
 #include "kuafu/meter/op_trace.h"
@@ -49,7 +50,7 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
       e.gradients_disagreement = std::move(all.disagreement);
     });
   } catch (const Diverged& why) {  // on all ranks, before the update
-    e.diverged = why.what();
+    e.diverged = cause_of(why);
     e.report.loss_scale = e.scale_before.scale;
     e.after = e.before;
     e.routes = whole_routes(engine, world);
