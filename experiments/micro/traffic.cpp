@@ -40,10 +40,14 @@ template <int n>
   float* const d = n > 3 ? s.buffers[3] : nullptr;
 #pragma GCC ivdep
   for (int64_t i = s.begin; i < s.end; ++i) {
-    a[i] += 1.0F;
-    b[i] += 1.0F;
-    if constexpr (n > 2) c[i] += 1.0F;
-    if constexpr (n > 3) d[i] += 1.0F;
+    // All are read before any is written: they lie at one place of a page, and a read behind a write to
+    // such a place waits for it.
+    const float x = a[i] + 1.0F, y = b[i] + 1.0F;
+    const float z = n > 2 ? c[i] + 1.0F : 0.0F, w = n > 3 ? d[i] + 1.0F : 0.0F;
+    a[i] = x;
+    b[i] = y;
+    if constexpr (n > 2) c[i] = z;
+    if constexpr (n > 3) d[i] = w;
   }
 }
 
