@@ -95,12 +95,14 @@ def tiles(run):
     if engine:
         items.append(_tile(engine, "of these by the engine on one rank (no oracle)", style.MUTED))
     proven = [c for c in run.finished if c.is_certified and not c.is_scaled]
+    kinds = len(views.workloads(proven)) if proven else 0
+    among = f" of {kinds} kinds of work" if kinds > 1 else ""    # which are no rivals: the table beside has each by itself
     fastest = max((c for c in proven if c.tokens_per_s), key=lambda c: c.tokens_per_s, default=None)
     if fastest:
-        items.append(_tile(f"{style.text_number(fastest.tokens_per_s)} tokens/s", f"fastest: {_described(fastest, proven)}", style.BLUE))
+        items.append(_tile(f"{style.text_number(fastest.tokens_per_s)} tokens/s", f"fastest{among}: {_described(fastest, proven)}", style.BLUE))
     leanest = min((c for c in proven if c.peak), key=lambda c: c.peak, default=None)
     if leanest:
-        items.append(_tile(style.text_bytes(leanest.peak), f"smallest peak: {_described(leanest, proven)}", style.BLUE))
+        items.append(_tile(style.text_bytes(leanest.peak), f"smallest peak{among}: {_described(leanest, proven)}", style.BLUE))
     return "".join(items)
 
 
