@@ -37,9 +37,12 @@ KUAFU_INLINE void part(const Pass& s, int64_t begin, int64_t end) {
     float* __restrict x2 = s.written[2];
     for (int64_t i = begin; i < end; ++i) {
       const float sum = R > 1 ? r0[i] + r1[i] : r0[i];
-      x0[i] = 0.5F * x0[i] + sum;
-      if constexpr (W > 1) x1[i] = 0.5F * x1[i] + sum;
-      if constexpr (W > 2) x2[i] = 0.5F * x2[i] + sum;
+      // Reads before writes: one behind a write to the same place of another page waits for it.
+      const float y0 = 0.5F * x0[i] + sum, y1 = W > 1 ? 0.5F * x1[i] + sum : 0.0F;
+      const float y2 = W > 2 ? 0.5F * x2[i] + sum : 0.0F;
+      x0[i] = y0;
+      if constexpr (W > 1) x1[i] = y1;
+      if constexpr (W > 2) x2[i] = y2;
     }
   }
 }

@@ -70,7 +70,8 @@ KUAFU_INLINE void add_squares(const LayerRun& run, const Block& b, const Make& m
     for (int64_t line = i; line < i + kStep; line += kLanes) {
       (__builtin_prefetch(next + b.begin + kBlock + line), ...);  // beyond the end it does nothing
     }
-    of_x.add(x + i);  // before `make` writes at the same place of other pages: a read behind that waits
+    of_x.add(x +
+             i);  // before `make` writes at the same place of other pages: a read behind that waits
     make(i, i + kStep);
     of_y.add(y + i);
   }
@@ -121,9 +122,11 @@ KUAFU_INLINE void lamb_norms_loop(const LayerRun& run, const AdamWData<T, Grad>&
     T* __restrict v = data.v + b.begin;
     const auto moved = [&](int64_t i, T gradient) __attribute__((always_inline)) {
       const T g = gradient * factor;
-      m[i] = beta1 * m[i] + rest1 * g;
-      v[i] = beta2 * v[i] + rest2 * (g * g);
-      return direction(m[i], v[i], w[i]);
+      const T first = beta1 * m[i] + rest1 * g, second = beta2 * v[i] + rest2 * (g * g),
+              weight = w[i];
+      m[i] = first;  // behind all reads, as in AdamW
+      v[i] = second;
+      return direction(first, second, weight);
     };
     if (kept != nullptr) {
       T* __restrict place = kept + b.begin;

@@ -29,9 +29,12 @@ inline __attribute__((always_inline)) void adam_loop(const AdamWData<T, Grad>& d
       } else {
         kept *= keep;
       }
-      m[i] = beta1 * m[i] + rest1 * g;
-      v[i] = beta2 * v[i] + rest2 * (g * g);
-      w[i] = kept - rate * (m[i] / (std::sqrt(v[i]) * spread + epsilon));
+      // All is read before any is written: streams lie at one place of a page, where a read behind a
+      // write waits for it.
+      const T first = beta1 * m[i] + rest1 * g, second = beta2 * v[i] + rest2 * (g * g);
+      m[i] = first;
+      v[i] = second;
+      w[i] = kept - rate * (first / (std::sqrt(second) * spread + epsilon));
     }
   };
   each_ahead(data.count, part, w, m, v, grad);
