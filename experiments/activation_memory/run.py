@@ -7,7 +7,6 @@
 Writes result.json, table.md and the figure; --draw only draws what result.json holds, --quick counts small blocks alone.
 Exits with 1 where a claim does not hold."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -21,7 +20,6 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
-import provenance
 import style
 
 MODES = dict(zip(closed_forms.LAYOUTS, ("none", "1d", "1d-sp")))
@@ -160,27 +158,5 @@ def draw(result, out):
     experiment.save(figure, out, "activation_memory")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "activation_memory")
-    experiment.add_draw(parser)
-    parser.add_argument("--quick", action="store_true", help="small blocks alone")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / "result.json"
-    if options.draw:
-        result = json.loads(file.read_text())
-    else:
-        result = {"provenance": provenance.begin(options.build, file)} | measure(options)
-        provenance.write(file, result)
-    checks = verdicts(result)
-    (options.out / "table.md").write_text(table(result, checks))
-    if options.draw != "tables":
-        draw(result, options.out)
-    print("\n".join(experiment.claims(checks)))
-    return 0 if all(c["holds"] for c in checks) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(experiment.main(__doc__, ROOT, "activation_memory", "small blocks alone", measure, verdicts, table, draw))

@@ -4,10 +4,9 @@
 
     .venv/bin/python experiments/gemini/run.py [--build build/release] [--out results/gemini] [--draw] [--quick]
 
-Writes result.json, table.md and the figure; goes on after a kill. --draw only draws what result.json holds, --quick takes small models.
+Writes result.json, table.md and the figure. --draw only draws what result.json holds, --quick takes small models.
 Exits with 1 where a claim does not hold."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,7 +18,6 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
-import provenance
 import style
 
 # Layers, hidden, heads: 12 L H^2 parameters and the tables.
@@ -175,27 +173,5 @@ def draw(result, out):
     experiment.save(figure, out, "gemini")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "gemini")
-    experiment.add_draw(parser)
-    parser.add_argument("--quick", action="store_true", help="small models alone")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / "result.json"
-    if options.draw:
-        result = json.loads(file.read_text())
-    else:
-        result = {"provenance": provenance.begin(options.build, file)} | measure(options)
-        provenance.write(file, result)
-    checks = verdicts(result)
-    (options.out / "table.md").write_text(table(result, checks))
-    if options.draw != "tables":
-        draw(result, options.out)
-    print("\n".join(experiment.claims(checks)))
-    return 0 if all(c["holds"] for c in checks) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(experiment.main(__doc__, ROOT, "gemini", "small models alone", measure, verdicts, table, draw))

@@ -2,10 +2,13 @@
 """What the drivers in experiments/ share: rows that outlive a kill, tables in Markdown, the table of claims, figures in
 the one look."""
 
+import argparse
 import hashlib
 import json
 import sys
+from pathlib import Path
 
+import provenance
 import style
 
 
@@ -90,3 +93,27 @@ def save(figure, out, name):
     with matplotlib.rc_context({"svg.hashsalt": style.MATPLOTLIB["svg.hashsalt"]}):
         for kind in ("svg", "png"):
             figure.savefig(out / f"{name}.{kind}", dpi=130, metadata={"Date": None} if kind == "svg" else None)
+
+
+def main(about, root, name, quick, measure, verdicts, table, draw):
+    """The command of a driver that measures in one go: result.json by measure(options), table.md and the figure of it; 1 where a
+    claim does not hold. `quick`: what --quick takes."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--build", type=Path, default=root / "build" / "release")
+    parser.add_argument("--out", type=Path, default=root / "results" / name)
+    add_draw(parser)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "result.json"
+    if options.draw:
+        result = json.loads(file.read_text())
+    else:
+        result = {"provenance": provenance.begin(options.build, file)} | measure(options)
+        provenance.write(file, result)
+    checks = verdicts(result)
+    (options.out / "table.md").write_text(table(result, checks))
+    if options.draw != "tables":
+        draw(result, options.out)
+    print("\n".join(claims(checks)))
+    return 0 if all(c["holds"] for c in checks) else 1
