@@ -59,7 +59,7 @@ TEST(Conformance, FailsForAPluginThatIsBroken) {
     EXPECT_EQ(f["where"], "tensor2");  // one rank has nothing to sum
     EXPECT_NE(f["detail"], "");
   }
-  EXPECT_EQ(failed, (std::set<std::string>{"products", "layers", "training"}));
+  EXPECT_EQ(failed, (std::set<std::string>{"half", "layers", "products", "training"}));
   EXPECT_NE(c.output.find("input gradient of an expand layer"), std::string::npos) << c.output;
 }
 
@@ -155,14 +155,6 @@ TEST(Conformance, HoldsForTheTemplateOfAPolicy) {
 }
 
 // Everything about one choice takes long.
-TEST(ConformanceWhole, HoldsForTheTemplatesOfKuafuNew) {
-  for (const char* kind : {"scheme", "sequence", "model", "schedule", "policy"}) {
-    const Checked c = check({"--plugin", built(std::string("plugins/my_") + kind + ".so")});
-    EXPECT_EQ(c.code, kOk) << c.output;
-    for (const Json& f : c.document["findings"]) EXPECT_EQ(f["kind"], kind);
-  }
-}
-
 TEST(ConformanceWhole, FindsModelsAndSequenceModesThatAreWrongFrom64On) {
   for (const auto& [option, name, shape] :
        {std::tuple{"--model", "gpt-width-64", "layers 1, H 130, N 65, V 17, S 10, B 4"},

@@ -58,15 +58,20 @@ class Matrix : public testing::Test {
     return out;
   }
 
-  /// What a combination says beyond defaults. Two say nothing new: the first value of a dimension,
-  /// and the model of mixtures where experts are chosen.
+  /// What a combination says beyond defaults. Three say nothing new: the first value of a dimension,
+  /// the model of mixtures where experts are chosen, and the recomputation that goes with activations
+  /// on the host.
   std::string beyond_defaults(const Combination& combination) const {
     const bool has_experts = !value_of(combination, "experts").overrides.empty();
+    const bool has_activations =
+        value_of(combination, "policy").name.find("activations") != std::string::npos;
     Combination rest;
     for (const matrix::Choice& c : combination) {
       const bool is_of_experts = has_experts && dims_[c.dimension].name == "model" &&
                                  dims_[c.dimension].values[c.value].name == "moe_gpt";
-      if (c.value != 0 && !is_of_experts) rest.push_back(c);
+      const bool is_of_activations = has_activations && dims_[c.dimension].name == "recompute" &&
+                                     dims_[c.dimension].values[c.value].name == "full";
+      if (c.value != 0 && !is_of_experts && !is_of_activations) rest.push_back(c);
     }
     return matrix::name_of(dims_, rest);
   }

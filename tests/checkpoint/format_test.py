@@ -259,7 +259,7 @@ class Format(Trips):
         kuafu("import", good, "--out", self.path("good"))
         self.refused(lambda t, s: t.pop(name), "has no tensor " + name, "(64)")
         self.refused(lambda t, s: t.update({"blocks.1.mlp.up.bia": t[name]}),
-                     "blocks.1.mlp.up.bia is none of the model (gpt)", "nearest: " + name)
+                     '"blocks.1.mlp.up.bia" is none of the model (gpt)', "nearest: " + name)
         self.refused(lambda t, s: t[name].__setitem__(1, [8, 8]), name, "(8, 8)", "(64)")
         self.refused(lambda t, s: t[name].__setitem__(0, "I32"), name, "i32", "f32")
         self.refused(lambda t, s: t[name].__setitem__(0, "I16"), name, "I16")

@@ -245,10 +245,15 @@ TEST(ConformanceOfModels, TellsWhatIsRefused) {
   for (const Finding& f : findings) expect_has(f.refusal, "expert");
 }
 
-/// Every choice of this build, whole: what `kuafu conformance` does.
+/// Every choice of this build by all that `kuafu conformance` does, on some of its numbers of ranks: on
+/// all of them it takes half an hour more (CONTRIBUTING.md).
 struct Choice {
   std::string kind, name;
 };
+
+bool contains(std::initializer_list<std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 std::ostream& operator<<(std::ostream& out, const Choice& c) { return out << c.kind << c.name; }
 
@@ -263,13 +268,20 @@ std::vector<Choice> built_in() {
   return all;
 }
 
+std::vector<int64_t> sizes_of(const conformance::Kind& kind, const std::string& name) {
+  const bool is_row = kind.name == "scheme" && !contains({"2d", "2.5d", "3d"}, name);
+  if (is_row || kind.name == "model") return {1, 2, 3, 5};
+  return kind.name == "sequence" ? std::vector<int64_t>{1, 2, 3} : kind.sizes;
+}
+
 class WholeConformance : public testing::TestWithParam<Choice> {};
 
 TEST_P(WholeConformance, Holds) {
   static const Registries sound = builtin_registries();
   for (const conformance::Kind& kind : conformance::kinds()) {
     if (kind.name != GetParam().kind) continue;
-    expect_all_hold(kind.check(sound, GetParam().name, kind.sizes, {}));
+    const std::string& name = GetParam().name;
+    expect_all_hold(kind.check(sound, name, sizes_of(kind, name), {}));
   }
 }
 

@@ -64,8 +64,11 @@ void tell_model(const Plan& plan, Kept& kept) {
 
 void tell_memory(const Plan& plan, Kept& kept) {
   const MemoryPlan& m = plan.memory;
-  kept["memory"] = text(m.policy, ", prefetch ", m.prefetch, ", share ", m.static_share,
-                        ", margin ", m.margin, m.disk_path.empty() ? "" : ", slots on a disk");
+  kept["memory"] =
+      text(m.policy, ", prefetch ", m.prefetch, ", share ", m.static_share, ", margin ", m.margin,
+           " in a ", m.horizon, m.has_disk() ? ", slots on a disk" : "",
+           m.has_gradients_on_disk() ? ", gradients too" : "",
+           m.has_activations_away() ? ", activations on the host" : "");
   const TrainPlan& t = plan.train;
   kept["loss scale"] =
       text(t.loss_scale, " from ", t.loss_scale_start, ", ", t.loss_scale_interval);

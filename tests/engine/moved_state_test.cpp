@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -90,14 +91,24 @@ void expect_same(const tests::Contents& moved, const tests::Contents& saved,
 using Case = std::tuple<Movable, std::string, const char*>;
 class MovedState : public testing::TestWithParam<Case> {};
 
-TEST_P(MovedState, IsTheSameToTheBitUnderEveryPairOfPlans) {
+// In f32 every pair; in half precision each plan is followed by itself and by two others, which rules
+// draw anew.
+TEST_P(MovedState, IsTheSameToTheBitUnderPairsOfPlans) {
   const auto& [pool, rule, dtype] = GetParam();
-  for (const Family& first : pool.plans) {
+  const size_t count = pool.plans.size(), shift = 1 + std::hash<std::string>()(rule) % (count - 1);
+  const auto follows = [&, type = dtype](size_t then, size_t first) {
+    const size_t far = (then + count - first) % count;
+    return type == std::string("f32") || far == 0 || far == shift || far == count - shift;
+  };
+  for (size_t f = 0; f < count; ++f) {
+    const Family& first = pool.plans[f];
     const TemporaryFolder folder;
     tests::run_saving(plan_of(pool, first, rule, dtype), folder.path());
     const tests::Contents saved = contents_of(folder.path(), kSteps);
     EXPECT_GT(saved.size(), 20U);
-    for (const Family& then : pool.plans) {
+    for (size_t t = 0; t < count; ++t) {
+      if (!follows(t, f)) continue;
+      const Family& then = pool.plans[t];
       const TemporaryFolder moved;
       move_state(plan_of(pool, then, rule, dtype), folder.path(), moved.path());
       expect_same(contents_of(moved.path(), kSteps), saved,

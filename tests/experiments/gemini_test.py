@@ -43,6 +43,6 @@ class Whole(unittest.TestCase):
             result = json.loads((Path(folder) / "result.json").read_text())
         for part, change in (("rows", {"fits": False}), ("beside", {"to_device_bytes": 0, "to_host_bytes": 0}), ("pairs", {"simulated": {}})):
             broken = copy.deepcopy(result)
-            for row in broken[part][-1:]:
+            for row in broken[part]:
                 row.update(change)
             self.assertFalse(all(v["holds"] for v in run.verdicts(broken)), part)

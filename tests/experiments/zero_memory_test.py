@@ -62,7 +62,7 @@ class Whole(unittest.TestCase):
             done = subprocess.run([sys.executable, str(FOLDER / "run.py"), "--build", str(BUILD), "--out", folder, "--quick"],
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertEqual(done.stdout.count("| yes |"), 5)
+            self.assertEqual(done.stdout.count("| yes |"), 6)
             self.assertEqual((Path(folder) / "zero_memory.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
 
 

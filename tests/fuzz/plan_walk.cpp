@@ -187,6 +187,9 @@ const Members kMembers = {
     KUAFU_MEMBER(take, memory.prefetch),
     KUAFU_MEMBER(take, memory.static_share),
     KUAFU_MEMBER(take, memory.margin),
+    KUAFU_MEMBER(take, memory.horizon),
+    KUAFU_MEMBER(take, memory.gradients),
+    KUAFU_MEMBER(take, memory.activations),
     KUAFU_MEMBER(take, memory.throttle),
     KUAFU_MEMBER(take, optimizer.kind),
     KUAFU_MEMBER(take, optimizer.lr),
@@ -245,6 +248,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, cluster.inter_bandwidth_gbs),
     KUAFU_MEMBER(take, cluster.compute_gflops),
     KUAFU_MEMBER(take, cluster.memory_gbs),
+    KUAFU_MEMBER(take, cluster.host_memory_gbs),
     KUAFU_MEMBER(take, cluster.host_gbs),
     KUAFU_MEMBER(take, cluster.disk_gbs),
 };

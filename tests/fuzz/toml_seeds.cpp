@@ -127,8 +127,12 @@ prefetch = 2
 disk = "2 GB"
 disk_path = "/var/tmp"
 static_share = 0.25
+gradients = "disk"
+activations = "host"
+recompute = "full"
 throttle = true
 [cluster]
+host_memory_gbs = 100
 host_gbs = 16
 disk_gbs = 2
 )toml",
@@ -136,6 +140,7 @@ disk_gbs = 2
 policy = "auto"
 device = "64 MB"
 margin = 0.2
+horizon = "cycle"
 )toml",
       R"toml([model]
 dtype = "f16"

@@ -250,7 +250,7 @@ TEST(Policies, ThatCanBeNoneAreRefused) {
             std::string::npos);
   EXPECT_EQ(refused("mine", {.keys = {"margins"}, .choose = host_policy}),
             "memory policy \"mine\" reads a key \"margins\"; allowed: \"prefetch\", "
-            "\"static_share\", \"margin\"; nearest: \"margin\"");
+            "\"static_share\", \"margin\", \"horizon\"; nearest: \"margin\"");
 }
 
 TEST(Policies, KnobsAreChecked) {

@@ -14,7 +14,7 @@
 
 #include "kuafu/base/trace.h"
 #include "kuafu/plan/plan.h"
-#include "kuafu/states/slot_file.h"
+#include "kuafu/states/state_file.h"
 #include "tests/states/tier_runs.h"
 #include "tests/support/ranks.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 using namespace tests;         // NOLINT: data_of, is_same, run_ranks
 using namespace tests::tiers;  // NOLINT: the words of tier_runs.h
-using Use = SlotFile::Use;
+using Use = StateFile::Use;
 
 /// Not in the folder of temporary files, which may be a tmpfs.
 const char* const kFolder = "/var/tmp";
@@ -31,6 +31,9 @@ const char* const kFolder = "/var/tmp";
 Overrides on_disk(const Overrides& more = {}) {
   return both({{"memory.policy", "host"}, {"memory.disk_path", kFolder}}, more);
 }
+
+/// Summed gradients there too.
+const Overrides kGradientsToo = {{"memory.gradients", "disk"}};
 
 void expect_bits_of_plain(const Overrides& base, const Overrides& more, const std::string& where) {
   const std::vector<Booked> plain = on_threads(plan_with(base));
@@ -40,8 +43,9 @@ void expect_bits_of_plain(const Overrides& base, const Overrides& more, const st
     EXPECT_TRUE(is_same(tiered[r].trained, plain[r].trained)) << where;
     const DiskCounts& disk = tiered[r].moves.disk;
     written += disk.written;
-    // The first step finds zeros, which nobody has written.
-    EXPECT_LE(disk.read, disk.written) << where;
+    // The first step finds zeros, which nobody has written. Gradients come more than once.
+    const bool has_gradients = std::find(more.begin(), more.end(), kGradientsToo[0]) != more.end();
+    EXPECT_LE(disk.read, (has_gradients ? 4 : 1) * disk.written) << where;
   }
   // Where every step overflows nothing is ever changed.
   if (where != "f16, scaled") {
@@ -51,7 +55,9 @@ void expect_bits_of_plain(const Overrides& base, const Overrides& more, const st
 
 TEST(Disk, TrainsEveryKindOfPlanToTheBitsOfPlain) {
   for (const auto& [name, base] : kinds()) {
-    expect_bits_of_plain(base, {{"memory.chunk_size", "3000"}}, name);
+    const Overrides small = {{"memory.chunk_size", "3000"}};
+    expect_bits_of_plain(base, small, name);
+    expect_bits_of_plain(base, both(small, kGradientsToo), name);
   }
 }
 
@@ -61,6 +67,9 @@ TEST(Disk, TrainsEveryRuleToTheBitsOfPlainUnderEveryStageOfZero) {
       if (rule == "sgd") continue;  // with momentum among kinds()
       expect_bits_of_plain(both(replicas(2, stage), {{"optimizer.kind", rule}}), {},
                            text(rule, ", ZeRO-", stage));
+      if (stage % 3 != 0) continue;
+      expect_bits_of_plain(both(replicas(2, stage), {{"optimizer.kind", rule}}), kGradientsToo,
+                           text(rule, ", ZeRO-", stage, ", gradients too"));
     }
   }
 }
@@ -72,10 +81,14 @@ TEST(DiskWhole, TrainsToTheBitsOfPlainUnderEveryRuleStageChunkAndDepth) {
         for (const char* chunk : {"1", "3000", "26214400"}) {
           for (const char* prefetch : {"0", "3"}) {
             if (rule == "sgd") continue;
-            expect_bits_of_plain(
-                both(replicas(n, stage), {{"optimizer.kind", rule}}),
-                {{"memory.chunk_size", chunk}, {"memory.prefetch", prefetch}},
-                text(rule, ", ", n, " ranks, ZeRO-", stage, ", chunk ", chunk, ", ", prefetch));
+            for (const char* gradients : {"host", "disk"}) {
+              expect_bits_of_plain(both(replicas(n, stage), {{"optimizer.kind", rule}}),
+                                   {{"memory.chunk_size", chunk},
+                                    {"memory.prefetch", prefetch},
+                                    {"memory.gradients", gradients}},
+                                   text(rule, ", ", n, " ranks, ZeRO-", stage, ", chunk ", chunk,
+                                        ", ", prefetch, ", gradients on the ", gradients));
+            }
           }
         }
       }
@@ -83,11 +96,11 @@ TEST(DiskWhole, TrainsToTheBitsOfPlainUnderEveryRuleStageChunkAndDepth) {
   }
 }
 
-TEST(Disk, MovesAndHoldsAsMuchWithoutMemory) {
+void expect_as_much_without_memory(const Overrides& more) {
   for (const char* rule : {"adamw", "lamb", "muon"}) {
     for (const int64_t stage : {0, 3}) {
       Plan plan = plan_with(both(both(replicas(2, stage), {{"optimizer.kind", rule}}),
-                                 on_disk({{"memory.chunk_size", "2000"}})));
+                                 on_disk(both({{"memory.chunk_size", "2000"}}, more))));
       plan.train.steps = 2;
       std::vector<Booked> real = on_threads(plan);
       const std::vector<Booked> meta = simulated(plan);
@@ -95,6 +108,37 @@ TEST(Disk, MovesAndHoldsAsMuchWithoutMemory) {
         real[r].moves.wait_seconds = real[r].moves.disk.wait_seconds = 0;
         EXPECT_EQ(meta[r].moves, real[r].moves) << rule << ", ZeRO-" << stage;
         EXPECT_GT(real[r].moves.disk.read, 0);
+      }
+    }
+  }
+}
+
+TEST(Disk, MovesAndHoldsAsMuchWithoutMemory) { expect_as_much_without_memory({}); }
+
+TEST(Disk, OfGradientsTooMovesAndHoldsAsMuchWithoutMemory) {
+  expect_as_much_without_memory(kGradientsToo);
+}
+
+// Each goes there once, and comes for the norm and for every pass of the rule. LAMB has no place for
+// its direction then and reads its two slots a second time to make it again.
+TEST(Disk, OfGradientsTooMovesThemOnceAStepAndPass) {
+  for (const std::string& rule : builtin_optimizer_names()) {
+    for (const int64_t stage : {0, 3}) {
+      const Overrides base = both(both(replicas(2, stage), {{"optimizer.kind", rule}}),
+                                  on_disk({{"memory.chunk_size", "2000"}}));
+      const std::vector<Booked> slots = on_threads(plan_with(base));
+      const std::vector<Booked> all = on_threads(plan_with(both(base, kGradientsToo)));
+      const int64_t passes = rule == "lars" ? 3 : rule == "lamb" ? 3 + 2 : 2;
+      for (size_t r = 0; r < all.size(); ++r) {
+        const DiskCounts& few = slots[r].moves.disk;
+        const DiskCounts& many = all[r].moves.disk;
+        const int64_t gradients = many.bytes - few.bytes;
+        EXPECT_GT(gradients, 0);
+        EXPECT_EQ(many.step_written - few.step_written, gradients) << rule << ", ZeRO-" << stage;
+        // Whole ones come in the order of the parameters, and a bucket of small ones for several.
+        const int64_t read = many.step_read - few.step_read;
+        EXPECT_GE(read, passes * gradients) << rule << ", ZeRO-" << stage;
+        EXPECT_LE(read, (stage == 0 ? 1.5 : 1) * passes * gradients) << rule << ", ZeRO-" << stage;
       }
     }
   }
@@ -125,6 +169,8 @@ TEST(Disk, TakesSlotsOffTheHost) {
   EXPECT_EQ(above.disk.bytes, 0);
   EXPECT_LT(below.host_peak, above.host_peak - below.disk.bytes * 3 / 4);
   EXPECT_GT(below.disk.bytes, above.host_peak / 3);
+  const MoveCounts least = host_peak(both({{"memory.disk_path", kFolder}}, kGradientsToo));
+  EXPECT_LT(least.host_peak, below.host_peak - (least.disk.bytes - below.disk.bytes) * 3 / 4);
 }
 
 TEST(Disk, OfTooLittleSaysThatItIsTheDisk) {
@@ -169,8 +215,11 @@ int64_t write_over_open_files() {
   return bytes;
 }
 
-TEST(Disk, WhoseBytesHaveChangedEndsTheRun) {
-  const Plan plan = plan_with(on_disk());
+class DiskOf : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, DiskOf, testing::Values("host", "disk"));
+
+TEST_P(DiskOf, WhoseBytesHaveChangedEndsTheRun) {
+  const Plan plan = plan_with(on_disk({{"memory.gradients", GetParam()}}));
   run_ranks(1, [&](Communicator& world) {
     const auto data = data_of(plan);
     const Registries registries = builtin_registries();
@@ -188,8 +237,9 @@ TEST(Disk, WhoseBytesHaveChangedEndsTheRun) {
   });
 }
 
-TEST(Disk, CopiesAreInTheTraceAndEachIsWaitedFor) {
-  const Plan plan = plan_with(on_disk({{"memory.chunk_size", "4 KiB"}}));
+TEST_P(DiskOf, CopiesAreInTheTraceAndEachIsWaitedFor) {
+  const Plan plan =
+      plan_with(on_disk({{"memory.chunk_size", "4 KiB"}, {"memory.gradients", GetParam()}}));
   run_ranks(1, [&](Communicator& world) {
     TraceRecorder recorder;
     Booked booked;
@@ -211,10 +261,12 @@ TEST(Disk, CopiesAreInTheTraceAndEachIsWaitedFor) {
   });
 }
 
-TEST(Disk, ThrottledTakesItsTime) {
+TEST_P(DiskOf, ThrottledTakesItsTime) {
   const auto waited = [](const char* gbs) {
-    return on_threads(plan_with(on_disk(
-        {{"memory.prefetch", "0"}, {"memory.throttle", "true"}, {"cluster.disk_gbs", gbs}})))[0]
+    return on_threads(plan_with(on_disk({{"memory.prefetch", "0"},
+                                         {"memory.throttle", "true"},
+                                         {"cluster.disk_gbs", gbs},
+                                         {"memory.gradients", GetParam()}})))[0]
         .moves.disk;
   };
   const DiskCounts slow = waited("0.005");
@@ -224,12 +276,12 @@ TEST(Disk, ThrottledTakesItsTime) {
 
 /// Random uses of random rows beside tensors that stay: the same elements always, and never more on
 /// the host than the run in use, the one before it and those read ahead.
-TEST(SlotFiles, GiveWhatWasLeftInThemUnderRandomUses) {
+TEST(StateFiles, GiveWhatWasLeftInThemUnderRandomUses) {
   std::mt19937 random(5);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % n); };
   for (int round = 0; round < 60; ++round) {
     RankBook host(0, 0);
-    std::vector<SlotFile::Row> rows;
+    std::vector<StateFile::Row> rows;
     std::vector<Tensors> expected;
     int64_t largest = 0;
     const int64_t chunk = int64_t{1} << (4 + below(10));
@@ -246,7 +298,7 @@ TEST(SlotFiles, GiveWhatWasLeftInThemUnderRandomUses) {
                        (like.numel() * static_cast<int64_t>(at::elementSize(type)) + 63));
     }
     const int64_t ahead = below(4);
-    SlotFile file({.folder = kFolder, .chunk_bytes = chunk, .ahead = ahead}, rows, &host);
+    StateFile file({.folder = kFolder, .chunk_bytes = chunk, .ahead = ahead}, rows, &host);
     host.restart();
     for (int step = 0; step < 3; ++step) {
       std::vector<size_t> order;
@@ -257,9 +309,9 @@ TEST(SlotFiles, GiveWhatWasLeftInThemUnderRandomUses) {
         const Use use = below(2) == 0 ? Use::kRead : Use::kChange;
         file.use(row, use);
         for (size_t k = 0; k < rows[row].slots; ++k) {
-          EXPECT_TRUE(at::equal(file.slots(row)[k], expected[row][k])) << round;
+          EXPECT_TRUE(at::equal(file.tensors(row)[k], expected[row][k])) << round;
           if (use == Use::kRead) continue;
-          file.slots(row)[k].add_(step + 1);
+          file.tensors(row)[k].add_(step + 1);
           expected[row][k].add_(step + 1);
         }
       }

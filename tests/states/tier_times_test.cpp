@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "kuafu/checkpoint/boxes.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/states/tier_runs.h"
 #include "tests/support/ranks.h"
@@ -24,6 +25,7 @@ Overrides only_copies(const Overrides& more) {
                {"train.steps", "3"},
                {"cluster.compute_gflops", "1e12"},
                {"cluster.memory_gbs", "1e12"},
+               {"cluster.host_memory_gbs", "1e12"},
                {"cluster.host_gbs", "0.01"}},
               more);
 }
@@ -53,6 +55,25 @@ TEST(TierTimes, ADiskReadsAndWritesWithOneRate) {
   ASSERT_GT(disk.step_read, 0);
   const double least = static_cast<double>(disk.step_read + disk.step_written) / kRate;
   EXPECT_NEAR(p.step_seconds, least, 1e-3 * least);
+}
+
+TEST(TierTimes, AnUpdateOnTheHostTakesWhatItsMemoryTakes) {
+  const auto step = [](const char* gbs) {
+    return predicted(only_copies({{"cluster.host_memory_gbs", gbs}})).step_seconds;
+  };
+  const double copies = step("1e12"), at_ten = step("0.01") - copies,
+               at_five = step("0.005") - copies;
+  EXPECT_NEAR(at_five / at_ten, 2, 1e-6);
+  // AdamW in f32: 28 bytes a parameter; besides the norm reads the gradients, 4.
+  const double parameters = 4 + 28, bytes = at_ten * 1e7;
+  const Plan plan = plan_with(only_copies({}));
+  int64_t count = 0;
+  tests::run_ranks(1, [&](Communicator& world) {
+    const auto data = tests::data_of(plan);
+    Engine engine(plan, builtin_registries(), world, *data, {});
+    for (const Param* p : engine.params()) count += volume(p->global);
+  });
+  EXPECT_NEAR(bytes / (parameters * static_cast<double>(count)), 1, 0.02);
 }
 
 TEST(TierTimes, PrefetchHidesCopiesBehindComputing) {

@@ -165,6 +165,14 @@ void add_tiers(std::vector<TracedPlan>& all) {
                             {"parallel.data.order", "fixed"},
                             {"parallel.data", "2"},
                             {"parallel.zero", zero}};
+    all.push_back({text("activations on the host, ZeRO-", zero),
+                   small_plan(keys::both(base, {{"memory.policy", "host"},
+                                                {"memory.recompute", "full"},
+                                                {"memory.activations", "host"}}))});
+    all.push_back({text("gradients on a disk, ZeRO-", zero),
+                   small_plan(keys::both(base, {{"memory.policy", "host"},
+                                                {"memory.disk_path", "/var/tmp"},
+                                                {"memory.gradients", "disk"}}))});
     const int64_t least =
         peak_of(keys::both(base, {{"memory.policy", "host"}, {"memory.prefetch", "0"}}));
     for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {

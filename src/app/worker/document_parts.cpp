@@ -137,6 +137,7 @@ Json moves_json(const Plan& plan, const std::vector<RankResult>& ranks) {
     moves["disk_read_bytes"].push_back(r.moves.disk.read);
     moves["disk_written_bytes"].push_back(r.moves.disk.written);
     moves["disk_bytes"].push_back(r.moves.disk.bytes);
+    moves["step_activation_bytes"].push_back(r.moves.step_activations);
   }
   add_regret(moves, ranks);
   return moves;

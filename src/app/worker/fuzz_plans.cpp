@@ -72,6 +72,7 @@ const std::map<std::string, std::vector<std::string>>& numbers() {
       {"model.balance_loss", {"0", "0.01", "1"}},
       {"model.z_loss", {"0", "0.001", "0.1"}},
       {"train.loss_scale_start", {"1", "1024", "65536", "1e15"}},
+      {"cluster.host_memory_gbs", {"0.1", "1", "10"}},
       {"cluster.host_gbs", {"0.1", "1", "10"}},
       {"cluster.disk_gbs", {"0.1", "1", "10"}},
   };

@@ -93,8 +93,8 @@ void check_tensors(const Safetensors& file, const Plan& plan, const Registries& 
     check_type(file, name, found->second.dtype, plan.model.dtype);
   }
   for (const auto& [name, entry] : file.entries()) {
-    KUAFU_REQUIRE(expected.contains(name), file.path(), ": tensor ", as_utf8(name), " is none of ",
-                  of_model, "; nearest: ", nearest(as_utf8(name), names));
+    KUAFU_REQUIRE(expected.contains(name), file.path(), ": tensor ", in_quotes(as_utf8(name)),
+                  " is none of ", of_model, "; nearest: ", nearest(as_utf8(name), names));
   }
 }
 

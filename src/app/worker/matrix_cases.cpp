@@ -113,6 +113,9 @@ Dimension choices_of(const std::string& name, const std::string& key) {
   return out;
 }
 
+/// Inputs of blocks on the host.
+const std::pair<std::string, std::string> kInputsAway = {"memory.activations", "host"};
+
 Dimension sequences(const Registries& registries) {
   Dimension out{"sequence", {{"none"}}};
   for (const std::string& name : registries.sequence.names()) {
@@ -246,6 +249,13 @@ Dimension policies(const Registries& registries) {
   on_disk.name = text(on_disk.name, ", disk");
   on_disk.overrides.emplace_back("memory.disk_path", "/var/tmp");
   out.values.push_back(on_disk);
+  on_disk.name += " of gradients";
+  on_disk.overrides.emplace_back("memory.gradients", "disk");
+  out.values.push_back(on_disk);
+  Value activations = out.values.at(1);
+  activations.name = text(activations.name, ", activations");
+  activations.overrides.push_back(kInputsAway);
+  out.values.push_back(activations);
   return out;
 }
 
@@ -308,6 +318,13 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
     replicas = std::max(replicas, value.replicas);
     micro_batches = std::max(micro_batches, value.micro_batches);
     exactly = std::max(exactly, value.exactly);
+  }
+  const auto sets = [&](const std::string& key) {
+    return std::any_of(out.begin(), out.end(), [&](const auto& o) { return o.first == key; });
+  };
+  // All else that a block keeps stays: who names no recomputation has the one that goes with it.
+  if (sets(kInputsAway.first) && !sets("memory.recompute")) {
+    out.emplace_back("memory.recompute", "full");
   }
   if (exactly > 0) micro_batches = exactly;
   const int64_t batch = std::max(kLeastBatch, replicas * micro_batches * kMicroBatch);

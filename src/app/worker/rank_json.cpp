@@ -11,9 +11,10 @@ namespace kuafu {
 namespace {
 
 Json to_json(const MoveCounts& m) {
-  return {m.to_device,  m.to_host,       m.foretold,     m.step_to_device, m.step_to_host,
-          m.prefetches, m.prefetch_hits, m.wait_seconds, m.host_peak,      m.chunks,
-          m.disk.read,  m.disk.written,  m.disk.bytes,   m.warm_ups};
+  return {m.to_device,    m.to_host,    m.foretold,      m.step_to_device,
+          m.step_to_host, m.prefetches, m.prefetch_hits, m.wait_seconds,
+          m.host_peak,    m.chunks,     m.disk.read,     m.disk.written,
+          m.disk.bytes,   m.warm_ups,   m.activations,   m.step_activations};
 }
 
 MoveCounts moves_from(const Json& j) {
@@ -28,7 +29,9 @@ MoveCounts moves_from(const Json& j) {
           .host_peak = j.at(8),
           .chunks = j.at(9),
           .warm_ups = j.at(13),
-          .disk = {.read = j.at(10), .written = j.at(11), .bytes = j.at(12)}};
+          .disk = {.read = j.at(10), .written = j.at(11), .bytes = j.at(12)},
+          .activations = j.at(14),
+          .step_activations = j.at(15)};
 }
 
 Json to_json(const memory::LeastBytes& least) {

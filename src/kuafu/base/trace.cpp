@@ -60,7 +60,8 @@ std::string Trace::describe(const TraceRecord& r) const {
     case TraceKind::kOp:
       return text(head, " (", row_of(shapes, r.payload[0], std::string("?")), "), ",
                   to_string(r.op), ", ", r.payload[1], " FLOPs, ", r.payload[2], " bytes",
-                  (r.flags & kRecompute) != 0 ? ", again" : "");
+                  (r.flags & kRecompute) != 0 ? ", again" : "",
+                  (r.flags & kOnHost) != 0 ? ", on the host" : "");
     case TraceKind::kAlloc:
     case TraceKind::kFree:
       return text(head, " block ", r.payload[0], ", ", r.payload[1], " bytes");

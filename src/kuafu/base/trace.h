@@ -77,6 +77,7 @@ enum TraceFlags : uint8_t {
   kNoFlags = 0,
   kHostSync = 1,   ///< the host stands still until it is done; a stream waits otherwise
   kRecompute = 2,  ///< an op that repeats a forward
+  kOnHost = 4,     ///< an op on states where they lie on the host
 };
 
 /// One event. The first 32 bytes are the same in every world, the last 16 are not compared.

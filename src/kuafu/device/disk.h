@@ -11,6 +11,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/device/clock.h"
 #include "kuafu/device/disk_port.h"
+#include "kuafu/device/token_bucket.h"
 
 namespace kuafu::device {
 
@@ -39,10 +40,11 @@ struct DiskOptions {
   std::string folder;       ///< where the user wants it; must be there
   int64_t chunk_bytes = 0;  ///< the most bytes of a chunk
   int64_t num_chunks = 0;
-  int64_t piece_bytes = 1 << 20;   ///< of one request; rounded up to the alignment
-  int depth = 8;                   ///< requests at once
-  std::optional<double> gbs = {};  ///< rate, reading and writing together; none: no throttle
-  Clock* clock = nullptr;          ///< null: the machine's
+  int64_t piece_bytes = 1 << 20;          ///< of one request; rounded up to the alignment
+  int depth = 8;                          ///< requests at once
+  std::optional<double> gbs = {};         ///< rate, reading and writing together; none: no throttle
+  std::shared_ptr<SharedLink> link = {};  ///< what it is held to with other files; null: alone
+  Clock* clock = nullptr;                 ///< null: the machine's
 };
 
 struct DiskStats {

@@ -40,7 +40,7 @@ DiskFile::Worker::Worker(const DiskOptions& options, std::unique_ptr<DiskPlace> 
       piece_bytes_(up_to(options.piece_bytes, place_->alignment())),
       clock_(options.clock == nullptr ? own_clock_ : *options.clock),
       port_(std::move(port)),
-      link_(options.gbs),
+      link_(options.link ? options.link : std::make_shared<SharedLink>(options.gbs)),
       chunks_(static_cast<size_t>(options.num_chunks)),
       pieces_(static_cast<size_t>(options.depth)) {
   thread_ = std::thread([this] { run(); });
@@ -134,7 +134,7 @@ void DiskFile::Worker::start_tasks() {
   }
   if (was_idle && !running_.empty()) {
     busy_since_ns_ = clock_.now_ns();
-    link_.begin(busy_since_ns_);
+    link_->begin(busy_since_ns_);
   }
 }
 
@@ -187,7 +187,7 @@ void DiskFile::Worker::begin_piece(Running& running, uint64_t id) {
   ++running.in_flight;
   ++in_flight_;
   submit(id);
-  const int64_t now = clock_.now_ns(), passed = link_.take(p.bytes, now);
+  const int64_t now = clock_.now_ns(), passed = link_->take(p.bytes, now);
   if (options_.gbs && passed > now) clock_.sleep_until(passed);
 }
 

@@ -101,7 +101,7 @@ class DiskFile::Worker {
 
   // The thread's own.
   std::unique_ptr<DiskPort> port_;
-  TokenBucket link_;
+  const std::shared_ptr<SharedLink> link_;
   std::vector<Chunk> chunks_;
   std::list<Running> running_;
   std::vector<Piece> pieces_;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 
 namespace kuafu::device {
@@ -29,6 +31,24 @@ class TokenBucket {
   static constexpr double kMostLateNs = 10e6;  ///< lateness beyond this is lost
   double ns_per_byte_;
   double passed_ = 0;  ///< ns; doubles are whole nanoseconds for 104 days
+};
+
+/// One that several threads send over.
+class SharedLink {
+ public:
+  explicit SharedLink(std::optional<double> gbs) : bucket_(gbs) {}
+  void begin(int64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    bucket_.begin(now_ns);
+  }
+  int64_t take(int64_t bytes, int64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    return bucket_.take(bytes, now_ns);
+  }
+
+ private:
+  std::mutex mutex_;
+  TokenBucket bucket_;
 };
 
 }  // namespace kuafu::device

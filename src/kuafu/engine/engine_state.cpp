@@ -53,6 +53,7 @@ void Engine::State::connect(const Registries& registries) {
                          .groups = groups,
                          .micro_batches = micro_batches,
                          .device = options.device,
+                         .away = store->activations(),
                          .recomputes = plan.memory.recompute == Recompute::kFull,
                          .slowdown = slowdown_of_step(),
                          .scaler = &scaler,

@@ -68,6 +68,7 @@ double Engine::update() {
   const TracePhase phase("update");
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
+  const OnHostScope on_host(s.plan.memory.has_tiers());
   const double norm = s.push_or_apply();
   s.ready.clear();
   for (Param* p : params()) p->value.mutable_grad() = Tensor();

@@ -158,9 +158,14 @@ void RankBook::recategorised(int64_t bytes, Category from, Category to) {
   account_->recategorised(bytes, from, to);
 }
 
+uint8_t RankBook::trace_flags() const {
+  return static_cast<uint8_t>((is_recomputing ? kRecompute : kNoFlags) |
+                              (is_on_host ? kOnHost : kNoFlags));
+}
+
 void RankBook::work(int64_t flops, int64_t bytes, FlopsOf of) {
   if (TraceRecorder* trace = current_trace()) {
-    trace->work(flops, bytes, is_recomputing ? kRecompute : kNoFlags);
+    trace->work(flops, bytes, trace_flags());
   }
   if (!is_counting) return;
   if (of == FlopsOf::kOptimizer) {
@@ -244,6 +249,14 @@ RecomputeScope::RecomputeScope() : book_(tls_book) {
 
 RecomputeScope::~RecomputeScope() {
   if (book_ != nullptr) book_->is_recomputing = previous_;
+}
+
+OnHostScope::OnHostScope(bool is_there) : book_(is_there ? tls_book : nullptr) {
+  if (book_ != nullptr) book_->is_on_host = true;
+}
+
+OnHostScope::~OnHostScope() {
+  if (book_ != nullptr) book_->is_on_host = false;
 }
 
 }  // namespace kuafu

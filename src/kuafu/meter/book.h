@@ -103,6 +103,9 @@ class RankBook {
 
   /// Recomputed forward work is booked apart while true.
   bool is_recomputing = false;
+  /// What works on states where they lie on the host says so in the trace while true.
+  bool is_on_host = false;
+  uint8_t trace_flags() const;  ///< of an op now
   /// FLOPs and bytes moved are booked only while true (off in validation and certificates).
   bool is_counting = true;
   /// Zeroes FLOPs and traffic, and lets peaks restart from what is live.
@@ -193,6 +196,18 @@ class RecomputeScope {
  private:
   RankBook* book_;
   bool previous_ = false;
+};
+
+/// Work on states where they lie on the host, in this thread's book and where `is_there`.
+class OnHostScope {
+ public:
+  explicit OnHostScope(bool is_there);
+  ~OnHostScope();
+  OnHostScope(const OnHostScope&) = delete;
+  OnHostScope& operator=(const OnHostScope&) = delete;
+
+ private:
+  RankBook* book_;
 };
 
 }  // namespace kuafu

@@ -83,7 +83,7 @@ int64_t bytes_written(OpKind kind, const at::Tensor& t) {
 
 uint8_t flags_now() {
   const RankBook* book = current_book();
-  return book != nullptr && book->is_recomputing ? kRecompute : kNoFlags;
+  return book == nullptr ? uint8_t{kNoFlags} : book->trace_flags();
 }
 
 /// Calls f(tensor) for each tensor among the last `count` values.

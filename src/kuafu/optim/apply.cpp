@@ -25,10 +25,15 @@ namespace kuafu {
 namespace {
 
 /// Nobody reads a gradient after its update. A card's two passes wait for memory either way, and leave
-/// nothing there.
-bool is_spare(const Tensor& grad, const Tensor& value) {
-  return !value.is_cuda() && grad.scalar_type() == value.scalar_type() && grad.is_contiguous();
+/// nothing there; a gradient on a disk comes as it is for each.
+bool is_spare(const ParamShard& shard, const Tensor& value) {
+  const Tensor& grad = shard.grad;
+  return !value.is_cuda() && shard.gradient_file == nullptr &&
+         grad.scalar_type() == value.scalar_type() && grad.is_contiguous();
 }
+
+/// For its update, a matrix that has its step aside.
+bool needs_gradient(const RulePiece& piece) { return !piece.step.defined(); }
 
 /// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
 /// differ.
@@ -90,7 +95,7 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .grad_factor = shards[i].grad_factor,
                       .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay,
                       .is_matrix = updates_whole(*shards[i].param)});
-    pieces.back().is_grad_spare = is_spare(pieces.back().grad, pieces.back().value);
+    pieces.back().is_grad_spare = is_spare(shards[i], pieces.back().value);
   }
   expect_uses(shards, states, pieces, mesh);
   std::vector<Tensor> ratios(shards.size());
@@ -99,6 +104,7 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
   for (size_t i = 0; i < shards.size(); ++i) {
     RulePiece& piece = pieces[i];
     piece.step = std::move(steps[i]);
+    if (needs_gradient(piece)) bring_gradient(shards[i]);
     if (piece.is_matrix && !piece.step.defined()) {
       give_slots(piece, *states[i], SlotUse::kChange);
       const DirectionPiece whole{&shards[i], rule_.direction(piece, rates)};
@@ -116,6 +122,7 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
 
 void Optimizer::expect_uses(std::span<const ParamShard> shards, const States& states,
                             const std::vector<RulePiece>& pieces, const Mesh& mesh) {
+  expect_gradients_of(shards, pieces, mesh);
   if (!slots_->is_away()) return;
   std::vector<size_t> measured, directed, updated;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -130,6 +137,19 @@ void Optimizer::expect_uses(std::span<const ParamShard> shards, const States& st
   measured.insert(measured.end(), directed.begin(), directed.end());
   measured.insert(measured.end(), updated.begin(), updated.end());
   slots_->expect(measured);
+}
+
+void Optimizer::expect_gradients_of(std::span<const ParamShard> shards,
+                                    const std::vector<RulePiece>& pieces, const Mesh& mesh) {
+  std::vector<const ParamShard*> measured, directed, updated;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const bool is_split = splitting_axes(shards[i], mesh) != 0;
+    if (rule_.has_ratios()) measured.push_back(&shards[i]);
+    (pieces[i].is_matrix && is_split ? directed : updated).push_back(&shards[i]);
+  }
+  measured.insert(measured.end(), directed.begin(), directed.end());
+  measured.insert(measured.end(), updated.begin(), updated.end());
+  expect_gradients(measured);
 }
 
 void Optimizer::give_slots(RulePiece& piece, const RuleSlots::Row& state, SlotUse use) {
@@ -189,6 +209,7 @@ std::vector<Tensor> Optimizer::steps_of(std::span<const ParamShard> shards, cons
   for (size_t i = 0; i < shards.size(); ++i) {
     if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
     at.push_back(i);
+    bring_gradient(shards[i]);
     give_slots(pieces[i], *states[i], SlotUse::kChange);
     parts.push_back({&shards[i], kept(rule_.direction(pieces[i], rates))});
   }
@@ -218,6 +239,7 @@ std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards, con
                                          const Mesh& mesh) {
   return ratios_from(shards, rates, mesh, [&](size_t i, const ops::LayerRun& run) {
     pieces[i].layers = run;
+    bring_gradient(shards[i]);
     give_slots(pieces[i], *states[i], uses_of(pieces[i]).measure);
     return rule_.measure(pieces[i], rates);
   });

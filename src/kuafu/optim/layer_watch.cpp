@@ -100,9 +100,15 @@ void LayerWatch::begin(std::span<const ParamShard> shards, double factor, const 
   lay_out(shards, mesh);
   is_skipped_ = false;
   factor_ = factor;
+  std::vector<const ParamShard*> seen;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (pieces_[i].param != nullptr) seen.push_back(&shards[i]);
+  }
+  expect_gradients(seen);
   for (size_t i = 0; i < shards.size(); ++i) {
     const Piece& piece = pieces_[i];
     if (piece.param == nullptr) continue;
+    bring_gradient(shards[i]);
     const Tensor squares = squares_of(shards[i].grad, factor, piece.held.run);
     held_rows_of(piece).select(1, kGradient).copy_(squares);
   }

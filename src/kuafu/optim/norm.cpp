@@ -75,8 +75,14 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at
   KUAFU_CHECK(mesh.axes().size() < 64, mesh.axes().size(), " mesh axes");
   // One partial sum for each set of axes; the map's order is the same on every rank.
   PartialSums partial;
+  std::vector<const ParamShard*> summed;
   for (const ParamShard& shard : shards) {
-    if (shard.param->is_copy) continue;
+    if (!shard.param->is_copy) summed.push_back(&shard);
+  }
+  expect_gradients(summed);
+  for (const ParamShard* each : summed) {
+    const ParamShard& shard = *each;
+    bring_gradient(shard);
     const Tensor sum = ops::sum_of_squares(shard.grad);
     Tensor& total = partial[splitting_axes(shard, mesh)];
     total = total.defined() ? total.add_(sum) : sum;

@@ -78,6 +78,8 @@ class Optimizer {
   /// Tells what a step uses of slots that lie elsewhere, in which order.
   void expect_uses(std::span<const ParamShard> shards, const States& states,
                    const std::vector<RulePiece>& pieces, const Mesh& mesh);
+  void expect_gradients_of(std::span<const ParamShard> shards, const std::vector<RulePiece>& pieces,
+                           const Mesh& mesh);
   SlotUses uses_of(const RulePiece& piece) const {
     return rule_.slot_uses ? rule_.slot_uses(piece) : SlotUses{};
   }

@@ -16,6 +16,18 @@ void check_memory(const Plan& plan, const Origins& origins) {
                            " without memory.disk_path, the folder whose disk it is; nearest: "
                            "disk_path = \".\""));
   }
+  if (memory.has_gradients_on_disk() && !memory.has_disk()) {
+    throw ConfigError(text(origins.of({"memory.gradients"}),
+                           "memory.gradients = \"disk\" without memory.disk_path, the folder whose "
+                           "disk it is; nearest: disk_path = \".\""));
+  }
+  if (memory.has_activations_away() && memory.recompute != Recompute::kFull) {
+    throw Refused(text(origins.of({"memory.activations", "memory.recompute"}),
+                       "memory.activations = \"host\" with memory.recompute = ",
+                       in_quotes(memory.recompute == Recompute::kNone ? "none" : "selective"),
+                       ": what else a block keeps for its backward stays on the device; nearest: "
+                       "recompute = \"full\", or activations = \"device\""));
+  }
   const DataParallelPlan& data = plan.parallel.data;
   if (data.has_servers()) {
     throw Refused(text(origins.of({"memory.policy", "parallel.data.mode"}), policy,

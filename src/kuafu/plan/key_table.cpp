@@ -271,8 +271,17 @@ std::vector<Key> memory_keys() {
           "they come to the host for the update. No tmpfs, which is host memory; \"\": on the host")
           .only_with(policy, with_tiers),
       Row("memory.disk", Form::kOptionalBytes, KUAFU_MEMBER(memory.disk),
-          "what a rank's slots may take of memory.disk_path; more is `out_of_memory`")
+          "what a rank's states may take of memory.disk_path; more is `out_of_memory`")
           .in(1, kMaxExact)
+          .only_with(policy, with_tiers),
+      Row("memory.activations", Form::kChoice, KUAFU_MEMBER(memory.activations),
+          "where inputs of blocks lie from their forward to their backward; \"host\" with "
+          "memory.recompute = \"full\", where they are all that stays of a block")
+          .one_of({"device", "host"})
+          .only_with(policy, with_tiers),
+      Row("memory.gradients", Form::kChoice, KUAFU_MEMBER(memory.gradients),
+          "where summed gradients lie until the update; \"disk\": that of memory.disk_path, too")
+          .one_of({"host", "disk"})
           .only_with(policy, with_tiers),
       Row("memory.chunk_size", Form::kBytes, KUAFU_MEMBER(memory.chunk_size),
           "parameters that move as one have at most so many bytes, one that is larger moves alone; "
@@ -291,6 +300,12 @@ std::vector<Key> memory_keys() {
           "share of memory.device that is left free where it can be")
           .below(0, 1)
           .only_with(policy, that_read_memory("margin")),
+      Row("memory.horizon", Form::kChoice, KUAFU_MEMBER(memory.horizon),
+          "how far the next use of a chunk is looked for: to the end of the step, as Gemini does, "
+          "or "
+          "into the next step, as PatrickStar does")
+          .one_of({"step", "cycle"})
+          .only_with(policy, that_read_memory("horizon")),
       Row("memory.throttle", Form::kBoolean, KUAFU_MEMBER(memory.throttle),
           "hold copies between device and host back to cluster.host_gbs, each direction, and "
           "the disk to cluster.disk_gbs")
@@ -548,6 +563,10 @@ std::vector<Key> cluster_keys() {
       Row("cluster.memory_gbs", Form::kNumber, KUAFU_MEMBER(cluster.memory_gbs),
           "GB/s of a rank's memory")
           .in(1e-6, kMaxReal),
+      Row("cluster.host_memory_gbs", Form::kNumber, KUAFU_MEMBER(cluster.host_memory_gbs),
+          "GB/s of the host's memory that a rank has for its update there")
+          .in(1e-6, kMaxReal)
+          .only_with(std::string(kPolicyKey), that_read_memory("host")),
       Row("cluster.host_gbs", Form::kNumber, KUAFU_MEMBER(cluster.host_gbs),
           "GB/s between a device and its host, each direction; held to by memory.throttle")
           .in(1e-6, kMaxReal)

@@ -131,16 +131,22 @@ struct MemoryPlan {
   std::optional<int64_t> host;    ///< the same of the tier below, where the policy has tiers
   std::string disk_path;          ///< a folder of a disk, where slots lie then; empty: on the host
   std::optional<int64_t> disk;    ///< the same of that disk
+  /// Inputs of blocks that are computed again, until their backward: "device" | "host".
+  std::string activations = "device";
+  std::string gradients = "host";         ///< summed ones until the update: "host" | "disk"
   int64_t chunk_size = 25 * 1024 * 1024;  ///< bytes of parameters that move as one, at most
   int64_t prefetch = 1;                   ///< moments ahead of its use that a chunk is loaded
   double static_share = 1;                ///< static: of all chunks, what stays at most
   double margin = 0.1;                    ///< auto: of the device, what is left free
+  std::string horizon = "step";           ///< auto: "step" | "cycle", how far it looks for uses
   bool throttle = false;                  ///< copies are held back to cluster.host_gbs and disk_gbs
   bool operator==(const MemoryPlan&) const = default;
 
   /// Whether model states lie below the device between their uses.
   bool has_tiers() const { return policy != "plain"; }
   bool has_disk() const { return !disk_path.empty(); }
+  bool has_activations_away() const { return activations == "host"; }
+  bool has_gradients_on_disk() const { return gradients == "disk"; }
 };
 
 struct OptimizerPlan {
@@ -232,10 +238,11 @@ struct ClusterPlan {
   int64_t ranks_per_node = 8;
   double intra_latency_us = 10, intra_bandwidth_gbs = 10;
   double inter_latency_us = 20, inter_bandwidth_gbs = 5;
-  double compute_gflops = 50;  ///< matmul rate of a rank, GFLOP/s
-  double memory_gbs = 10;      ///< memory bandwidth of a rank, GB/s
-  double host_gbs = 10;        ///< between a device and its host, each direction, GB/s
-  double disk_gbs = 1;         ///< of a rank's disk, both directions together, GB/s
+  double compute_gflops = 50;   ///< matmul rate of a rank, GFLOP/s
+  double memory_gbs = 10;       ///< memory bandwidth of a rank, GB/s
+  double host_memory_gbs = 10;  ///< of the host's memory that a rank's update has, GB/s
+  double host_gbs = 10;         ///< between a device and its host, each direction, GB/s
+  double disk_gbs = 1;          ///< of a rank's disk, both directions together, GB/s
   bool operator==(const ClusterPlan&) const = default;
 };
 

@@ -210,10 +210,14 @@ std::vector<FieldDoc> memory_fields() {
       {"moves.host_peak_bytes", T::kPerRank, kOk, false, "B",
        "highest bytes of states on the host"},
       {"moves.disk_bytes", T::kPerRank, kOk, false, "B",
-       "slots of the optimizer on the disk; 0 without `memory.disk_path`"},
+       "states on the disk, slots and with `memory.gradients` summed gradients; 0 without "
+       "`memory.disk_path`"},
       {"moves.disk_read_bytes", T::kPerRank, kOk, false, "B",
        "read from the disk for the updates: slots that nobody has changed yet are zero and not "
-       "read"},
+       "read; gradients for the norm and for each pass of the rule"},
+      {"moves.step_activation_bytes", T::kPerRank, kOk, false, "B",
+       "inputs of blocks that went to the host and came back in the last step "
+       "(`memory.activations`); in no other count"},
       {"moves.disk_written_bytes", T::kPerRank, kOk, false, "B", "written to it after them"},
       {"moves.regret_bytes", T::kPerRank, kOptional, true, "B",
        "`step_to_device_bytes` less the least that any moves of the same uses in the same budget "

@@ -11,6 +11,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/crc32.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
@@ -39,8 +40,9 @@ std::string opened(const std::string& where, std::string_view line) {
   const std::string_view given = line.substr(at + kSealOpens.size(), kDigits);
   const std::string found = crc32_digits(content);
   KUAFU_REQUIRE(
-      given == found, where, "the line has the checksum ", as_utf8(given), ", its content has ",
-      found, ": it was changed after it was written; take the line out, and its case runs again");
+      given == found, where, "the line has the checksum ", in_quotes(as_utf8(given)),
+      ", its content has ", found,
+      ": it was changed after it was written; take the line out, and its case runs again");
   return text(content, "}");
 }
 

@@ -55,6 +55,7 @@ Json line_of(const Trace& trace, const TraceRecord& r) {
   line["queue"] = std::string(to_string(r.queue));
   if ((r.flags & kHostSync) != 0) line["host_sync"] = true;
   if ((r.flags & kRecompute) != 0) line["recompute"] = true;
+  if ((r.flags & kOnHost) != 0) line["on_host"] = true;
   line["start_ns"] = r.start_ns;
   if (r.kind == TraceKind::kOracle) {
     line["value"] = r.value;

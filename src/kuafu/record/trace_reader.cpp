@@ -96,7 +96,8 @@ class Builder {
     r.name = id(line.word("name"), names_, trace_.names);
     r.start_ns = line.whole("start_ns");
     r.flags = static_cast<uint8_t>((line.is("host_sync") ? kHostSync : kNoFlags) |
-                                   (line.is("recompute") ? kRecompute : kNoFlags));
+                                   (line.is("recompute") ? kRecompute : kNoFlags) |
+                                   (line.is("on_host") ? kOnHost : kNoFlags));
     if (r.kind == TraceKind::kOracle) {
       r.value = line.number("value");
     } else {

@@ -59,7 +59,8 @@ std::vector<PricedEvent> priced_events(const Trace& trace) {
       case TraceKind::kOp:
         if (all.empty() || all.back().kind != Kind::kCompute) all.emplace_back();
         all.back().flops += r.payload[1];
-        all.back().bytes_moved += r.payload[2];
+        ((r.flags & kOnHost) != 0 ? all.back().host_bytes_moved : all.back().bytes_moved) +=
+            r.payload[2];
         break;
       case TraceKind::kCall:
       case TraceKind::kWait:

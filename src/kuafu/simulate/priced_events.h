@@ -35,6 +35,7 @@ struct PricedEvent {
   int64_t sequence = 0;  ///< of the call or copy on this rank: kIssue, kWait; kCopy, kArrival
   int64_t bytes = 0;     ///< of the verb's argument; copied
   int64_t flops = 0, bytes_moved = 0;  ///< kCompute
+  int64_t host_bytes_moved = 0;        ///< kCompute: of states on the host
 };
 
 /// The events of a trace of the simulated world. Ops between two calls, or two marks, are one:

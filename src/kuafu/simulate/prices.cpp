@@ -19,7 +19,8 @@ ComputeModel compute_model(const ClusterPlan& cluster) {
   return {.flops_per_second = cluster.compute_gflops * 1e9,
           .bytes_per_second = cluster.memory_gbs * 1e9,
           .host_bytes_per_second = cluster.host_gbs * 1e9,
-          .disk_bytes_per_second = cluster.disk_gbs * 1e9};
+          .disk_bytes_per_second = cluster.disk_gbs * 1e9,
+          .host_memory_bytes_per_second = cluster.host_memory_gbs * 1e9};
 }
 
 int64_t PricedTimes::makespan_ps() const {

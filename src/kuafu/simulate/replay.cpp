@@ -165,7 +165,9 @@ class Replay {
 
   int64_t work_ps(const PricedEvent& event) const {
     const double arithmetic = static_cast<double>(event.flops) / compute_.flops_per_second;
-    const double memory = static_cast<double>(event.bytes_moved) / compute_.bytes_per_second;
+    const double memory =
+        static_cast<double>(event.bytes_moved) / compute_.bytes_per_second +
+        static_cast<double>(event.host_bytes_moved) / compute_.host_memory_bytes_per_second;
     return std::llround(std::max(arithmetic, memory) * 1e12);
   }
 

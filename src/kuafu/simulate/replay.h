@@ -17,8 +17,9 @@ namespace kuafu {
 struct ComputeModel {
   double flops_per_second = 50e9;
   double bytes_per_second = 10e9;
-  double host_bytes_per_second = 10e9;  ///< between device and host, each direction
-  double disk_bytes_per_second = 1e9;   ///< both directions together
+  double host_bytes_per_second = 10e9;         ///< between device and host, each direction
+  double disk_bytes_per_second = 1e9;          ///< both directions together
+  double host_memory_bytes_per_second = 10e9;  ///< of the host's memory, for a rank's update there
 };
 
 /// What a cluster description means in prices.

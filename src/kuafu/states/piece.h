@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,9 +10,12 @@
 
 namespace kuafu {
 
+class StateFile;
+
 /// A flat or whole piece of one parameter, with what is needed to compute norms of the whole.
 struct ParamShard {
-  Tensor value, grad;
+  Tensor value;
+  Tensor grad;  ///< of one on a disk the elements are there after bring_gradient()
   const Param* param = nullptr;
   /// Axes (beyond the parameter's own) that split this piece further: {"data"} under ZeRO.
   Axes split_axes;
@@ -22,7 +27,15 @@ struct ParamShard {
   /// Where the pieces of all ranks along split_axes begin in it, in their order, and the last one's
   /// end; empty where nothing splits it further.
   std::vector<int64_t> bounds = {};
+  /// Where the gradient lies on a disk: in which row; null: it is here.
+  StateFile* gradient_file = nullptr;
+  size_t gradient_row = 0;
 };
+
+/// The gradients of shards will be brought in this order; nothing where they are here.
+void expect_gradients(std::span<const ParamShard* const> shards);
+/// The gradient is here until that of another row is brought. Throws DiskError.
+void bring_gradient(const ParamShard& shard);
 
 /// Parameters whose gradients become complete together: those last used (in backward) by one block.
 struct Group {

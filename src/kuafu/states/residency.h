@@ -33,7 +33,7 @@ struct Residency {
 struct Plan;
 
 /// That of a plan: of its stage of ZeRO (zero.cpp), or of servers, who hold what stage 1 does; on the
-/// host where memory has tiers, slots on a disk where it has one.
+/// host where memory has tiers, slots, and gradients that are to, on a disk where it has one.
 Residency residency_of(const Plan& plan);
 /// Of a stage, 0 to kLastZeroStage; throws InternalError for another.
 Residency residency_of_stage(int64_t stage);

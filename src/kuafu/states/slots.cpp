@@ -34,7 +34,7 @@ void RuleSlots::declare(std::span<const ParamShard> pieces, const Names& names) 
   const BookScope where(book_ != nullptr ? book_ : current_book());
   rows_.clear();
   file_.reset();
-  std::vector<SlotFile::Row> away;
+  std::vector<StateFile::Row> away;
   for (const ParamShard& piece : pieces) {
     Row& row = rows_.emplace_back();
     row.param = piece.param;
@@ -47,8 +47,8 @@ void RuleSlots::declare(std::span<const ParamShard> pieces, const Names& names) 
     for (size_t k = 0; k < row.names.size(); ++k) row.slots.push_back(new_slot(piece.value));
   }
   if (!disk_) return;
-  file_ = std::make_unique<SlotFile>(*disk_, away, book_);
-  for (size_t i = 0; i < rows_.size(); ++i) rows_[i].slots = file_->slots(i);
+  file_ = std::make_unique<StateFile>(*disk_, away, book_);
+  for (size_t i = 0; i < rows_.size(); ++i) rows_[i].slots = file_->tensors(i);
 }
 
 std::vector<RuleSlots::Row*> RuleSlots::rows_of(std::span<const ParamShard> pieces) {

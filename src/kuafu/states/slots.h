@@ -10,7 +10,7 @@
 
 #include "kuafu/meter/book.h"
 #include "kuafu/states/piece.h"
-#include "kuafu/states/slot_file.h"
+#include "kuafu/states/state_file.h"
 
 namespace kuafu {
 
@@ -36,7 +36,7 @@ class RuleSlots {
   };
   using Names = std::function<const std::vector<std::string>&(const Param&)>;
 
-  using Use = SlotFile::Use;
+  using Use = StateFile::Use;
 
   /// Slots that are declared from now on lie where `book` is of; null: where all else does. With a
   /// disk they lie there, and masters where `book` is of. @pre it outlives them
@@ -59,7 +59,9 @@ class RuleSlots {
   bool is_away() const { return file_ != nullptr; }
   /// The rows that a step uses, in order: those on a disk come ahead.
   void expect(const std::vector<size_t>& rows) {
-    if (file_) file_->expect(rows);
+    if (!file_) return;
+    file_->begin_step();
+    file_->expect(rows);
   }
   /// The slots of a row are here until one that is far from it is used, or rest().
   void use(size_t row, Use use) {
@@ -75,7 +77,7 @@ class RuleSlots {
   std::vector<Row> rows_;
   RankBook* book_ = nullptr;
   std::optional<DiskTier> disk_;
-  std::unique_ptr<SlotFile> file_;  // null: they lie in rows_
+  std::unique_ptr<StateFile> file_;  // null: they lie in rows_
 };
 
 }  // namespace kuafu

@@ -16,6 +16,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
 
@@ -34,6 +36,7 @@ MoveCounts Store::moves() const {
   if (!tiers_) return {};
   MoveCounts all = tiers_->counts();
   all.disk = slots_.disk();
+  if (sums_) all.disk += sums_->counts();
   all.wait_seconds += all.disk.wait_seconds;
   return all;
 }
@@ -56,6 +59,24 @@ void Store::attach(std::vector<Group> groups) {
         adopt(b, groups_[g].name);  // else they lie where they are
     }
   }
+  if (options_.tiers && options_.tiers->has_gradients_on_disk) put_sums_on_disk();
+}
+
+void Store::put_sums_on_disk() {
+  std::vector<StateFile::Row> rows;
+  for (const std::vector<Bucket>& buckets : buckets_) {
+    for (const Bucket& b : buckets) {
+      const int64_t size = is_split() ? b.layout.mine().size() : b.layout.elements();
+      const Tensor like = b.values.narrow(0, 0, size);
+      rows.push_back({.like = like, .type = like.scalar_type(), .slots = 1});
+    }
+  }
+  DiskTier disk = *options_.tiers->disk;
+  sums_ = std::make_unique<StateFile>(
+      disk, rows, tiers_->host(),
+      StatesOnDisk{.name = "gradients", .category = Category::kGradient, .has_lone_rows = true});
+  if (disk.bytes > 0) disk.bytes = std::max<int64_t>(1, disk.bytes - sums_->counts().bytes);
+  slots_.keep_on(tiers_->host(), disk);
 }
 
 void Store::adopt(Bucket& b, const std::string& group) {
@@ -139,7 +160,7 @@ void Store::reduce(size_t group, Bucket& b, bool is_last) {
   } else {
     started.sum.then([&b, mine = started.mine] { b.sum.add_(mine); });
   }
-  if (tiers_ && is_last) started.sum.then([this, &b] { b.sum = tiers_->leave(b.sum); });
+  if (tiers_ && is_last) started.sum.then([this, &b] { leave(b); });
   flat = Tensor();
   if (options_.is_overlapped) {
     under_way_.push_back({group, std::move(started.sum)});
@@ -147,6 +168,24 @@ void Store::reduce(size_t group, Bucket& b, bool is_last) {
     const at::NoGradGuard no_grad;
     started.sum.wait();
   }
+}
+
+void Store::leave(Bucket& b) {
+  Tensor there;
+  if (sums_) {
+    tiers_->arrive();  // the one before goes on to the disk
+    const auto row = static_cast<size_t>(b.layout.tag);
+    sums_->use(row, StateFile::Use::kOverwrite);
+    there = sums_->tensors(row)[0];
+    if (b.sums.empty()) {
+      for (size_t i = 0; i < b.layout.slots.size(); ++i) b.sums.push_back(of_slot(b, there, i));
+    }
+  }
+  b.sum = tiers_->leave(b.sum, there);
+}
+
+void Store::bring_sum(const Bucket& b) const {
+  if (sums_) sums_->use(static_cast<size_t>(b.layout.tag), StateFile::Use::kRead);
 }
 
 void Store::complete(size_t group) {
@@ -222,18 +261,21 @@ std::vector<StateRow> Store::rows() const {
   return rows;
 }
 
+Tensor Store::of_slot(const Bucket& b, const Tensor& sum, size_t i) const {
+  const FlatSlot& slot = b.layout.slots[i];
+  if (!is_split()) return in_shape(slot, sum);
+  const Part all = b.layout.mine(), mine = overlap(all, slot);
+  return sum.narrow(0, mine.size() > 0 ? mine.begin - all.begin : 0, mine.size());
+}
+
 Tensor Store::summed(Bucket& b, size_t i, const ParamShard& piece) const {
   const FlatSlot& slot = b.layout.slots[i];
   Tensor& own = slot.param->value.mutable_grad();
   if (!is_split() && !b.sum.defined()) return own;
   Tensor sum = piece.value;  // of an empty part
-  if (!is_split()) {
-    sum = in_shape(slot, b.sum);
-  } else if (b.sum.defined()) {
-    const Part all = b.layout.mine();
-    sum = b.sum.narrow(0, overlap(all, slot).begin - all.begin, piece.value.numel());
-  }
+  if (b.sum.defined()) sum = sums_ ? b.sums.at(i) : of_slot(b, b.sum, i);
   if (!b.used[i]) {
+    if (b.sum.defined()) bring_sum(b);
     check_unused(*slot.param, sum);  // left as it is
     return {};
   }
@@ -248,12 +290,19 @@ std::vector<ParamShard> Store::finish() {
   for (ParamShard& piece : pieces()) {
     const Place at = places_.at(piece.param);
     piece.grad = summed(buckets_[at.group][at.bucket], at.slot, piece);
-    if (piece.grad.defined()) used.push_back(std::move(piece));
+    if (!piece.grad.defined()) continue;
+    const Bucket& b = bucket_at(at);
+    if (sums_ && b.sum.defined()) {
+      piece.gradient_file = sums_.get();
+      piece.gradient_row = static_cast<size_t>(b.layout.tag);
+    }
+    used.push_back(std::move(piece));
   }
   return used;
 }
 
 void Store::publish() {
+  if (sums_) sums_->rest();
   std::vector<Work> shares;
   for (std::vector<Bucket>& buckets : buckets_) {
     for (Bucket& b : buckets) {
@@ -280,9 +329,13 @@ Tensor Store::value(const Param& p) const {
 }
 
 Tensor Store::gradient(const Param& p) const {
-  if (!is_split()) return p.value.grad();
   const Place at = places_.at(&p);
   const Bucket& b = bucket_at(at);
+  if (b.sum.defined()) bring_sum(b);
+  if (!is_split()) {
+    const Tensor& own = p.value.grad();
+    return sums_ && own.defined() ? own.clone() : own;  // which is here until the next is brought
+  }
   if (!b.used[at.slot]) return {};
   return gather(b, b.layout.slots[at.slot], b.sum);
 }

@@ -66,6 +66,8 @@ class Store {
   RuleSlots& slots() { return slots_; }
   /// What was moved so far; nothing without tiers.
   MoveCounts moves() const;
+  /// See AwayActivations; null where they stay on the device.
+  AwayActivations* activations() { return tiers_ ? tiers_->activations() : nullptr; }
   /// The uses of a training step, once they are known; without moments where there are no tiers.
   memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
   /// See Tiers. @pre there are tiers
@@ -83,6 +85,8 @@ class Store {
     int chunk = -1;    ///< its number there
     /// (part) my part of the summed gradients, at last at home; undefined outside a step.
     Tensor sum = {};
+    /// Of sums on a disk, by slot: views are made while there is storage.
+    Tensors sums = {};
     Tensor gathered = {};  ///< parameters in parts: (elements), no storage between uses
     Work gathering = {};   ///< of `gathered`
   };
@@ -128,9 +132,17 @@ class Store {
   void complete_all();
   /// My piece of a slot, without its gradient, and then that.
   ParamShard piece_of(const Bucket& b, const FlatSlot& slot) const;
+  /// Makes the file of the summed gradients, whose rows are buckets in the order of their tags.
+  void put_sums_on_disk();
+  /// The sum of a bucket is complete, the last time in a step.
+  void leave(Bucket& b);
+  /// It is here, where it lies on a disk.
+  void bring_sum(const Bucket& b) const;
   /// A parameter of which I keep all.
   Tensor kept_whole(const Param& p) const;
   Tensor summed(Bucket& b, size_t slot, const ParamShard& piece) const;
+  /// What a sum has of a slot.
+  Tensor of_slot(const Bucket& b, const Tensor& sum, size_t slot) const;
 
   /// The chunks that each of the uses reads on the device.
   std::vector<std::vector<int>> reads_of(const std::vector<GroupSet>& uses) const;
@@ -146,7 +158,8 @@ class Store {
   std::unique_ptr<Reduce> reduce_;
   std::function<void(const Param& p, bool is_last)> grown_;
   ParamFactory params_;
-  std::unique_ptr<Tiers> tiers_;  // null: there are none. It outlives what lies on the host
+  std::unique_ptr<Tiers> tiers_;     // null: there are none. It outlives what lies on the host
+  std::unique_ptr<StateFile> sums_;  // null: summed gradients are on the host, or on the device
   std::vector<Group> groups_;
   std::vector<std::vector<Bucket>> buckets_;  // by group
   std::vector<UnderWay> under_way_;  // in the order of their starts; they use what stands above

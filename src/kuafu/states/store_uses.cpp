@@ -36,6 +36,7 @@ void Store::expect(std::vector<GroupSet> uses, Tiers::Then then) {
   next_ = 0;
   if (!tiers_) return;
   for (const int g : gathered_) wait_for_gathers({g});  // they read what may leave now
+  if (sums_ && then == Tiers::Then::kUpdate) sums_->begin_step();
   tiers_->begin(reads_of(expected_), then);
 }
 

@@ -10,10 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
-#include <map>
-#include <mutex>
 
 #include <ATen/ATen.h>
 
@@ -38,45 +35,7 @@ int64_t reserve_of(int64_t budget) { return (int64_t{64} << 20) + budget / 4; }
 
 int64_t physical_bytes() { return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE); }
 
-int64_t seconds_to_ns(std::chrono::steady_clock::duration d) {
-  return std::chrono::nanoseconds(d).count();
-}
-
-TraceQueue traced(Direction queue) {
-  return queue == Direction::kToDevice ? TraceQueue::kToDevice : TraceQueue::kToHost;
-}
-
 }  // namespace
-
-/// When queues had the copies that nobody has waited for yet.
-class CopyTimes final : public device::CopyWatch {
- public:
-  struct Span {
-    int64_t begun_ns = 0, ended_ns = 0;
-  };
-  void waits(const device::Ticket&, const device::Ticket&) override {}
-  void begins(const device::Ticket& ticket) override {
-    const std::lock_guard lock(mutex_);
-    spans_[key(ticket)].begun_ns = clock_.now_ns();
-  }
-  void ends(const device::Ticket& ticket) override {
-    const std::lock_guard lock(mutex_);
-    spans_[key(ticket)].ended_ns = clock_.now_ns();
-  }
-  /// Of a copy that is done.
-  Span take(const device::Ticket& ticket) {
-    const std::lock_guard lock(mutex_);
-    const auto found = spans_.extract(key(ticket));
-    return found.empty() ? Span{} : found.mapped();
-  }
-
- private:
-  static std::pair<Direction, int64_t> key(const device::Ticket& t) { return {t.queue, t.number}; }
-
-  device::SteadyClock clock_;
-  std::mutex mutex_;
-  std::map<std::pair<Direction, int64_t>, Span> spans_;
-};
 
 int64_t TierOptions::budget() const { return device > 0 ? device : kUnlimited; }
 
@@ -86,9 +45,13 @@ std::optional<TierOptions> tier_options(const Plan& plan, const memory::PolicyRu
   TierOptions options{
       .name = m.policy,
       .policy = policies.find(m.policy),
-      .knobs = {.prefetch = m.prefetch, .static_share = m.static_share, .margin = m.margin},
+      .knobs = {.prefetch = m.prefetch,
+                .static_share = m.static_share,
+                .margin = m.margin,
+                .horizon = m.horizon == "cycle" ? memory::Horizon::kCycle : memory::Horizon::kStep},
       .device = m.device.value_or(0),
-      .host = m.host.value_or(0)};
+      .host = m.host.value_or(0),
+      .has_activations = m.has_activations_away()};
   if (m.throttle) options.host_gbs = plan.cluster.host_gbs;
   if (!m.has_disk()) return options;
   options.disk = DiskTier{.folder = m.disk_path,
@@ -96,6 +59,10 @@ std::optional<TierOptions> tier_options(const Plan& plan, const memory::PolicyRu
                           .chunk_bytes = m.chunk_size,
                           .ahead = m.prefetch};
   if (m.throttle) options.disk->gbs = plan.cluster.disk_gbs;
+  options.has_gradients_on_disk = m.has_gradients_on_disk();
+  if (options.has_gradients_on_disk) {
+    options.disk->link = std::make_shared<device::SharedLink>(options.disk->gbs);
+  }
   return options;
 }
 
@@ -115,6 +82,7 @@ MoveCounts MoveCounts::stretched(int64_t recorded, int64_t steps) const {
   all.to_host += more * step_to_host;
   all.disk.read += more * disk.step_read;
   all.disk.written += more * disk.step_written;
+  all.activations += more * step_activations;
   const int64_t chosen = std::max<int64_t>(1, recorded - warm_ups);  // steps that the policy played
   all.prefetches += more * (prefetches / chosen);
   all.prefetch_hits += more * (prefetch_hits / chosen);
@@ -122,24 +90,22 @@ MoveCounts MoveCounts::stretched(int64_t recorded, int64_t steps) const {
 }
 
 Tiers::Tiers(const TierOptions& options, at::Device device)
-    : options_(options), has_memory_(!device.is_meta()), device_(current_book()) {
+    : options_(options), device_(current_book()), copies_(!device.is_meta(), options.host_gbs) {
   KUAFU_REQUIRE(device.is_cpu() || device.is_meta(), "tiers of memory on ", device.str(),
                 ": this build moves chunks on CPU ranks alone; use memory.policy = \"plain\"");
   if (device_ != nullptr) {
     const int64_t space =
         options.host > 0 ? options.host + reserve_of(options.host) : physical_bytes();
-    host_ = std::make_unique<RankBook>(device_->rank(), TierBook{.tier = "host",
-                                                                 .budget = options.host,
-                                                                 .arena = has_memory_ ? space : 0,
-                                                                 .is_traced = false});
+    host_ = std::make_unique<RankBook>(device_->rank(),
+                                       TierBook{.tier = "host",
+                                                .budget = options.host,
+                                                .arena = copies_.has_memory() ? space : 0,
+                                                .is_traced = false});
     host_->put_beside(*device_);
     device_->put_beside(*host_);
   }
-  if (has_memory_) {
-    times_ = std::make_unique<CopyTimes>();
-    queues_ = device::make_copy_threads({.to_device_gbs = options.host_gbs,
-                                         .to_host_gbs = options.host_gbs,
-                                         .watch = times_.get()});
+  if (options.has_activations) {
+    activations_ = std::make_unique<AwayActivations>(copies_, host_.get());
   }
 }
 
@@ -215,6 +181,7 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   moment_ = 0;
   is_measuring_ = false;
   is_training_ = then == Then::kUpdate;
+  copies_.count_waits(is_training_ ? &counts_.wait_seconds : nullptr);
   held_to_.reset();
   if (is_training_ && reads != reads_) {
     reads_ = reads;
@@ -236,6 +203,7 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   for (const Direction queue : {Direction::kToDevice, Direction::kToHost}) {
     before_[static_cast<size_t>(queue)] = copied(queue);
   }
+  activations_before_ = activations_ ? activations_->bytes() : 0;
 }
 
 /// Of the moment that ends here.
@@ -273,7 +241,8 @@ void Tiers::next() {
     if (move.kind == memory::MoveKind::kLoad) load(chunks_[static_cast<size_t>(move.chunk)]);
   }
   for (const memory::Use& use : now_->trace.moments[moment_].uses) {
-    if (memory::needs_device(use.access)) wait(chunks_[static_cast<size_t>(use.chunk)].load);
+    if (memory::needs_device(use.access))
+      copies_.wait(chunks_[static_cast<size_t>(use.chunk)].load);
   }
   ++moment_;
 }
@@ -292,54 +261,25 @@ void Tiers::go_home() {
   counts_.to_device += counts_.step_to_device;
   counts_.to_host += counts_.step_to_host;
   counts_.foretold += now_->foretold;
+  if (activations_) counts_.step_activations = activations_->bytes() - activations_before_;
+  counts_.activations += counts_.step_activations;
   if (now_ != steady_.get()) ++counts_.warm_ups;
 }
 
 int64_t Tiers::copied(Direction queue) const {
-  return has_memory_ ? queues_->stats(queue).bytes : counted_[static_cast<size_t>(queue)];
-}
-
-Tiers::Moving Tiers::copy(Direction queue, const Tensor& to, const Tensor& from,
-                          std::string_view what) {
-  const auto bytes = static_cast<int64_t>(from.nbytes());
-  TraceRecorder* trace = current_trace();
-  Moving moving{{queue, 0}, trace == nullptr ? -1 : trace->copy(what, traced(queue), bytes), false};
-  if (has_memory_) {
-    moving.ticket = queues_->copy(queue, {to.mutable_data_ptr(), from.const_data_ptr(), bytes});
-  } else {
-    counted_[static_cast<size_t>(queue)] += bytes;
-  }
-  return moving;
-}
-
-void Tiers::wait(Moving& moving) {
-  if (moving.is_awaited) return;
-  moving.is_awaited = true;
-  TraceRecorder* trace = moving.event < 0 ? nullptr : current_trace();
-  const int64_t traced_from = trace == nullptr ? 0 : trace->now_ns();
-  CopyTimes::Span span;
-  if (has_memory_) {
-    if (!queues_->is_done(moving.ticket)) {
-      const auto start = std::chrono::steady_clock::now();
-      queues_->wait(moving.ticket);
-      const auto waited = std::chrono::steady_clock::now() - start;
-      if (is_training_) counts_.wait_seconds += 1e-9 * static_cast<double>(seconds_to_ns(waited));
-    }
-    span = times_->take(moving.ticket);
-  }
-  if (trace != nullptr) trace->arrival(moving.event, traced_from, span.begun_ns, span.ended_ns);
+  return copies_.copied(queue) - (activations_ ? activations_->bytes() : 0);
 }
 
 void Tiers::load(Chunk& chunk) {
   const CategoryScope scope(Category::kParameter);
   allocate_storage(chunk.here, static_cast<int64_t>(chunk.home.nbytes()));
   let_pages_leave(chunk.here);
-  chunk.load = copy(Direction::kToDevice, chunk.here, chunk.home, "parameter");
+  chunk.load = copies_.copy(Direction::kToDevice, chunk.here, chunk.home, "parameter");
   chunk.is_here = true;
 }
 
 void Tiers::drop(Chunk& chunk) {
-  wait(chunk.load);
+  copies_.wait(chunk.load);
   free_storage(chunk.here);
   chunk.is_here = false;
 }
@@ -358,19 +298,18 @@ int64_t Tiers::bytes_here() const {
   return bytes;
 }
 
-Tensor Tiers::leave(const Tensor& gradient) {
-  Tensor there;
-  {
+Tensor Tiers::leave(const Tensor& gradient, Tensor there) {
+  if (!there.defined()) {
     const BookScope where(host_.get());
     const CategoryScope scope(Category::kGradient);
     there = at::empty(gradient.sizes(), gradient.options());
   }
-  leaving_.push_back({gradient, copy(Direction::kToHost, there, gradient, "gradient")});
+  leaving_.push_back({gradient, copies_.copy(Direction::kToHost, there, gradient, "gradient")});
   return there;
 }
 
 void Tiers::arrive() {
-  for (Leaving& leaving : leaving_) wait(leaving.copy);
+  for (Leaving& leaving : leaving_) copies_.wait(leaving.copy);
   leaving_.clear();
 }
 

@@ -5,19 +5,18 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "kuafu/device/transfer.h"
 #include "kuafu/memory/player.h"
 #include "kuafu/meter/book.h"
-#include "kuafu/states/slot_file.h"
+#include "kuafu/states/activations.h"
+#include "kuafu/states/state_file.h"
+#include "kuafu/states/tier_copies.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
 
-class CopyTimes;
 struct Plan;
 
 /// What tiers of memory are, and who chooses what lies where.
@@ -28,6 +27,8 @@ struct TierOptions {
   int64_t device = 0, host = 0;         ///< budgets in bytes; 0: unlimited
   std::optional<double> host_gbs = {};  ///< what copies are held back to, each direction
   std::optional<DiskTier> disk = {};    ///< of slots; none: they are on the host
+  bool has_gradients_on_disk = false;   ///< of summed ones, there too
+  bool has_activations = false;         ///< inputs of blocks are on the host until their backward
 
   /// What a policy has for chunks and what is in use, a number where it is unlimited too.
   int64_t budget() const;
@@ -51,7 +52,9 @@ struct MoveCounts {
   int64_t host_peak = 0;    ///< most bytes of states on the host
   int64_t chunks = 0;       ///< of parameters
   int64_t warm_ups = 0;  ///< steps that "host" played, since nobody knew yet what would be in use
-  DiskCounts disk = {};  ///< of slots; its wait is in wait_seconds too
+  DiskCounts disk = {};  ///< of slots and gradients; its wait is in wait_seconds too
+  int64_t activations = 0,
+          step_activations = 0;  ///< bytes to the host, and back: in no count above
   bool operator==(const MoveCounts&) const = default;
 
   /// Those of so many steps, of `recorded` ones of which the last is like all that follow.
@@ -92,23 +95,21 @@ class Tiers {
   /// The update begins: every chunk is at home, and every gradient that left.
   void go_home();
 
-  /// Starts the way of a tensor to the host, and gives the one it becomes there. It may be read
-  /// after arrive().
-  Tensor leave(const Tensor& gradient);
+  /// Starts the way of a tensor to the host, and gives the one it becomes there: a new one, or
+  /// `there`. It may be read after arrive().
+  Tensor leave(const Tensor& gradient, Tensor there = {});
   /// What left is on the host, and its space on the device is free.
   void arrive();
+
+  /// Where inputs of blocks are between forward and backward; null: on the device.
+  AwayActivations* activations() { return activations_.get(); }
 
   MoveCounts counts() const;
   /// The uses of a step with what is in use beside them, once they are known; else no moments.
   memory::UseTrace uses();
 
  private:
-  /// A copy under way, until it was waited for.
-  struct Moving {
-    device::Ticket ticket = {};
-    int64_t event = -1;  ///< of the trace
-    bool is_awaited = true;
-  };
+  using Moving = TierCopies::Moving;
   struct Chunk {
     Tensor home, here;
     std::string group;
@@ -135,16 +136,14 @@ class Tiers {
   template <class F>
   auto told(const F& f) const;
   void note_in_use();
+  /// Without activations.
   int64_t copied(device::Direction queue) const;
-  Moving copy(device::Direction queue, const Tensor& to, const Tensor& from, std::string_view what);
-  void wait(Moving& moving);
   void load(Chunk& chunk);
   void drop(Chunk& chunk);
   void drop_all();
   int64_t bytes_here() const;
 
   const TierOptions options_;
-  const bool has_memory_;  // meta tensors have none: what would be copied is counted
   RankBook* const device_;
   std::unique_ptr<RankBook> host_;  // null where nothing is booked
   std::vector<Chunk> chunks_;
@@ -159,11 +158,11 @@ class Tiers {
   Course* now_ = nullptr;
   size_t moment_ = 0;
   bool is_measuring_ = false, is_training_ = false;
-  int64_t counted_[2] = {0, 0};  // bytes by direction, without memory
-  int64_t before_[2] = {0, 0};   // copied when the step began
+  int64_t before_[2] = {0, 0};      // copied when the step began
+  int64_t activations_before_ = 0;  // the same
   MoveCounts counts_;
-  std::unique_ptr<CopyTimes> times_;            // outlives the queues
-  std::unique_ptr<device::CopyQueues> queues_;  // goes before the memory
+  TierCopies copies_;                             // goes before the memory
+  std::unique_ptr<AwayActivations> activations_;  // null: they stay on the device
 };
 
 }  // namespace kuafu

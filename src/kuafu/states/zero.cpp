@@ -78,6 +78,7 @@ Residency residency_of(const Plan& plan) {
   if (!plan.memory.has_tiers()) return all;
   for (Residence* r : {&all.slots, &all.gradients, &all.parameters}) r->tier = Tier::kHost;
   if (plan.memory.has_disk()) all.slots.tier = Tier::kDisk;
+  if (plan.memory.has_gradients_on_disk()) all.gradients.tier = Tier::kDisk;
   return all;
 }
 

@@ -76,7 +76,11 @@ WholeGradients whole_gradients(std::span<const ParamShard> ready, double factor,
                                Communicator& world) {
   const at::NoGradGuard no_grad;
   std::vector<Box> mine;
-  for (const ParamShard& s : ready) add_boxes(mine, s.param->name, s, s.grad, engine.mesh());
+  for (const ParamShard& s : ready) {
+    bring_gradient(s);
+    const Tensor gradient = s.gradient_file == nullptr ? s.grad : s.grad.clone();
+    add_boxes(mine, s.param->name, s, gradient, engine.mesh());
+  }
   GatheredBoxes all = gather_boxes(std::move(mine), Copies::kAnyIsGood, world, engine.device());
   for (auto& [name, gradient] : all.tensors) gradient = gradient.to(at::kDouble).mul_(factor);
   return {.tensors = std::move(all.tensors), .disagreement = std::move(all.disagreement)};

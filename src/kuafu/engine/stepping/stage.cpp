@@ -18,6 +18,16 @@ namespace {
 
 constexpr const char* kBackward = ", backward";
 
+/// Whether a block hands on memory that it was given.
+bool share_storage(const Tensors& a, const Tensors& b) {
+  for (const Tensor& x : a) {
+    for (const Tensor& y : b) {
+      if (x.storage().is_alias_of(y.storage())) return true;
+    }
+  }
+  return false;
+}
+
 /// Micro-batches whose gradient is the rank's next computation after their forward on `stage`.
 std::set<int> used_at_once(const pipeline::Timetable& schedule, int stage) {
   std::set<int> found;
@@ -51,6 +61,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
   now.inputs.resize(count_);
   now.outputs.resize(count_);
   now.losses.resize(count_);
+  bool is_passed_on = false;  // the block's input is one before it, too
   for (size_t b = 0; b < count_; ++b) {
     ModelBlock& block = *tools_.model.blocks[first_ + b];
     const TracePhase phase([&block] { return block.name(); });
@@ -72,6 +83,11 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
       now.outputs[b].clear();
       now.losses[b].clear();
     }
+    const bool passes_on = tools_.away != nullptr && share_storage(now.inputs[b], flow);
+    if (tools_.away != nullptr && !is_kept && !is_passed_on && !passes_on) {
+      tools_.away->leave(now.inputs[b]);
+    }
+    is_passed_on = passes_on;
     tools_.groups.release(first_ + b, Use::kForward);
   }
   if (!has_loss_) return flow;
@@ -124,6 +140,10 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   for (size_t b = count_; b-- > 0;) {
     const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
     tools_.groups.acquire(first_ + b, Use::kBackward);
+    if (tools_.away != nullptr) {
+      tools_.away->wait(now.inputs[b]);
+      if (b > 0) tools_.away->come(now.inputs[b - 1]);
+    }
     {
       const Slowdown slow(tools_.slowdown);
       const WeightGradScope later(is_split ? &now.weight_grads[b] : nullptr);

@@ -13,6 +13,7 @@
 #include "kuafu/engine/stepping/groups.h"
 #include "kuafu/engine/stepping/micro_batches.h"
 #include "kuafu/optim/loss_scaler.h"
+#include "kuafu/states/activations.h"
 #include "kuafu/tensor/weight_grads.h"
 
 namespace kuafu {
@@ -23,6 +24,7 @@ struct StageTools {
   BlockGroups& groups;
   MicroBatches& micro_batches;
   at::Device device;
+  AwayActivations* away = nullptr;  ///< where inputs of blocks go meanwhile; null: they stay
   bool recomputes = false;  ///< keeps block inputs alone and makes a graph again in backward
   std::function<double()> slowdown = {};              ///< see EngineOptions; null: 1
   const LossScaler* scaler = nullptr;                 ///< of the losses in backward; null: 1

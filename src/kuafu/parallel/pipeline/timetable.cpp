@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/parallel/pipeline/play.h"
 
@@ -15,8 +16,8 @@ constexpr std::string_view kOps = "FBIWsrSR";
 
 [[noreturn]] void bad_action(std::string_view given) {
   constexpr size_t kShown = 40;
-  throw ConfigError(text("\"", as_utf8(utf8_prefix(given, kShown)),
-                         given.size() > kShown ? "...\"" : "\"",
+  const std::string shown = as_utf8(utf8_prefix(given, kShown));
+  throw ConfigError(text(in_quotes(given.size() > kShown ? shown + "..." : shown),
                          " is no action; allowed: stage, one of F (forward), B "
                          "(backward), I (input gradient), W (weight gradient), s, r, S, R "
                          "(send and receive), micro-batch, such as 2F0"));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kuafu/device/disk.h"
@@ -21,6 +22,8 @@ struct DiskTier {
   int64_t chunk_bytes = 0;         ///< what moves as one has at most so many, or is one row
   int64_t ahead = 1;               ///< runs that are read ahead of their use
   std::optional<double> gbs = {};  ///< what it is held back to, both directions together
+  /// ... where several files of a rank share it; null: the file has it alone.
+  std::shared_ptr<device::SharedLink> link = {};
 };
 
 /// Between host and disk, in steps.
@@ -30,41 +33,56 @@ struct DiskCounts {
   int64_t bytes = 0;                        ///< of the file
   double wait_seconds = 0;                  ///< in which the rank's thread stood still for the disk
   bool operator==(const DiskCounts&) const = default;
+  DiskCounts& operator+=(const DiskCounts& other);  ///< of another file
 };
 
-/// Slots of an optimizer on a disk. Rows (a row: the slots of one piece) that follow each other are
-/// a run, of a chunk's bytes at most or a row by itself. A run has storage on the host while its rows
-/// are used, and before and after that while it comes and goes:
+/// What a file's tensors are, in books and traces.
+struct StatesOnDisk {
+  std::string_view name = "slots";  ///< constant text
+  Category category = Category::kOptimizer;
+  bool has_lone_rows = false;  ///< each row is a run by itself
+};
+
+/// States on a disk. Rows (a row: the slots of one piece, or the gradients of one bucket) that follow
+/// each other are a run, of a chunk's bytes at most or a row by itself. A run has storage on the host
+/// while its rows are used, and before and after that while it comes and goes:
 ///
 ///     use of a row of run 2     0 on the disk   1 on its way back   2 here   3 on its way, ahead
 ///
 /// What is on the host follows from the uses alone, not from how fast a disk is: ranks without memory
 /// have the same peaks. Used by the rank's own thread.
-class SlotFile {
+class StateFile {
  public:
   struct Row {
     Tensor like;  ///< of the extents of a slot
     at::ScalarType type = at::kFloat;
     size_t slots = 0;
   };
-  enum class Use : uint8_t { kRead, kChange };
+  enum class Use : uint8_t {
+    kRead,
+    kChange,
+    kOverwrite,  ///< of a lone row: what it was is not read
+  };
 
-  /// Makes the slots of these rows, zero. Throws ConfigError where the folder is of no use, TierFull
+  /// Makes the tensors of these rows, zero. Throws ConfigError where the folder is of no use, TierFull
   /// where they pass the budget, DiskError where the disk has no room. `host`: whose memory they
   /// have in uses; null: nobody's, and no budget holds.
-  SlotFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook* host);
-  ~SlotFile();
-  SlotFile(const SlotFile&) = delete;
-  SlotFile& operator=(const SlotFile&) = delete;
+  StateFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook* host,
+            const StatesOnDisk& what = {});
+  ~StateFile();
+  StateFile(const StateFile&) = delete;
+  StateFile& operator=(const StateFile&) = delete;
 
   /// Of a row. Their elements are there from use() of it to that of a row of another run.
-  const Tensors& slots(size_t row) const { return slots_[row]; }
+  const Tensors& tensors(size_t row) const { return slots_[row]; }
 
-  /// A step's uses to come, in order, for reading ahead; these are counted.
+  /// A training step begins: what moves until rest() is counted.
+  void begin_step();
+  /// Uses to come, in order, for reading ahead, in the place of those expected before.
   void expect(const std::vector<size_t>& rows);
   /// The row is here. Throws DiskError, of a write before it too.
   void use(size_t row, Use use);
-  /// Everything is on the disk; a step that was expected ends.
+  /// Everything is on the disk; the step ends.
   void rest();
 
   DiskCounts counts() const { return counts_; }
@@ -88,16 +106,18 @@ class SlotFile {
   int64_t bytes_of(const Run& run) const { return static_cast<int64_t>(run.flat.nbytes()); }
   /// Asks for every chunk of a run.
   void ask(Run& run, device::DiskRequest::Kind kind);
-  void start_coming(Run& run);
+  void start_coming(Run& run, Use use);
   void start_leaving(size_t run);
   void wait(Run& run);
   /// What is on its way back is there, and its storage free.
   void settle();
+  void settle_all();  ///< and nothing is here
   void free(Run& run);
   void read_ahead();
 
   const DiskTier disk_;
   RankBook* const host_;
+  const StatesOnDisk what_;
   std::vector<Tensors> slots_;  // by row
   std::vector<size_t> run_of_;  // by row; kNone: it has no bytes
   std::vector<Run> runs_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/states/slot_file.h"
+#include "kuafu/states/state_file.h"
 
 #include <ATen/ATen.h>
 
@@ -13,6 +13,7 @@
 #include "kuafu/device/disk_place.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/states/check_disk.h"
+#include "kuafu/states/piece.h"
 
 namespace kuafu {
 namespace {
@@ -28,11 +29,11 @@ int64_t slot_aligned(int64_t bytes) {
 
 int64_t size_of(at::ScalarType type) { return static_cast<int64_t>(at::elementSize(type)); }
 
-int64_t bytes_of_slot(const SlotFile::Row& row) {
+int64_t bytes_of_slot(const StateFile::Row& row) {
   return slot_aligned(row.like.numel() * size_of(row.type));
 }
 
-int64_t bytes_of_row(const SlotFile::Row& row) {
+int64_t bytes_of_row(const StateFile::Row& row) {
   return static_cast<int64_t>(row.slots) * bytes_of_slot(row);
 }
 
@@ -46,18 +47,29 @@ void check_disk(const std::string& folder) {
   }
 }
 
-SlotFile::SlotFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook* host)
-    : disk_(disk), host_(host) {
+DiskCounts& DiskCounts::operator+=(const DiskCounts& other) {
+  read += other.read;
+  written += other.written;
+  step_read += other.step_read;
+  step_written += other.step_written;
+  bytes += other.bytes;
+  wait_seconds += other.wait_seconds;
+  return *this;
+}
+
+StateFile::StateFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook* host,
+                     const StatesOnDisk& what)
+    : disk_(disk), host_(host), what_(what) {
   make_runs(rows);
   take_space(rows);
 }
 
-SlotFile::~SlotFile() = default;
+StateFile::~StateFile() = default;
 
 /// Of the file: a run has whole ones, and a request of less than a page costs as much as one.
-int64_t SlotFile::file_chunk() const { return std::max<int64_t>(disk_.chunk_bytes, 4096); }
+int64_t StateFile::file_chunk() const { return std::max<int64_t>(disk_.chunk_bytes, 4096); }
 
-void SlotFile::make_runs(const std::vector<Row>& rows) {
+void StateFile::make_runs(const std::vector<Row>& rows) {
   slots_.resize(rows.size());
   run_of_.assign(rows.size(), kNone);
   size_t begin = 0;
@@ -65,7 +77,8 @@ void SlotFile::make_runs(const std::vector<Row>& rows) {
     int64_t bytes = 0;
     size_t end = begin;
     const auto fits = [&](const Row& row) {
-      return row.type == rows[begin].type && bytes + bytes_of_row(row) <= disk_.chunk_bytes;
+      return !what_.has_lone_rows && row.type == rows[begin].type &&
+             bytes + bytes_of_row(row) <= disk_.chunk_bytes;
     };
     while (end < rows.size() && (end == begin || fits(rows[end]))) {
       bytes += bytes_of_row(rows[end++]);
@@ -73,7 +86,7 @@ void SlotFile::make_runs(const std::vector<Row>& rows) {
     Run run;
     {
       const BookScope where(host_ != nullptr ? host_ : current_book());
-      const CategoryScope scope(Category::kOptimizer);
+      const CategoryScope scope(what_.category);
       const auto options = rows[begin].like.options().dtype(rows[begin].type);
       run.flat = at::empty({bytes / size_of(rows[begin].type)}, options.requires_grad(false));
     }
@@ -93,7 +106,7 @@ void SlotFile::make_runs(const std::vector<Row>& rows) {
   }
 }
 
-void SlotFile::take_space(const std::vector<Row>& rows) {
+void StateFile::take_space(const std::vector<Row>& rows) {
   int64_t chunks = 0, bytes = 0;
   for (Run& run : runs_) {
     run.first_chunk = chunks;
@@ -106,11 +119,14 @@ void SlotFile::take_space(const std::vector<Row>& rows) {
   }
   if (!has_memory_ || chunks == 0) return;
   check_disk(disk_.folder);
-  file_ = std::make_unique<device::DiskFile>(device::DiskOptions{
-      .folder = disk_.folder, .chunk_bytes = file_chunk(), .num_chunks = chunks, .gbs = disk_.gbs});
+  file_ = std::make_unique<device::DiskFile>(device::DiskOptions{.folder = disk_.folder,
+                                                                 .chunk_bytes = file_chunk(),
+                                                                 .num_chunks = chunks,
+                                                                 .gbs = disk_.gbs,
+                                                                 .link = disk_.link});
 }
 
-void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
+void StateFile::ask(Run& run, device::DiskRequest::Kind kind) {
   const bool is_read = kind == device::DiskRequest::Kind::kRead;
   const int64_t bytes = bytes_of(run);
   run.where = is_read ? Where::kComing : Where::kLeaving;
@@ -122,7 +138,7 @@ void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
   run.event =
       trace == nullptr
           ? -1
-          : trace->copy("slots", is_read ? TraceQueue::kFromDisk : TraceQueue::kToDisk, bytes);
+          : trace->copy(what_.name, is_read ? TraceQueue::kFromDisk : TraceQueue::kToDisk, bytes);
   run.begun_ns = trace == nullptr ? 0 : trace->now_ns();
   if (file_ == nullptr) return;
   auto* const data = static_cast<std::byte*>(run.flat.mutable_data_ptr());
@@ -134,20 +150,20 @@ void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
   }
 }
 
-void SlotFile::start_coming(Run& run) {
+void StateFile::start_coming(Run& run, Use use) {
   {
     const BookScope where(host_ != nullptr ? host_ : current_book());
-    const CategoryScope scope(Category::kOptimizer);
+    const CategoryScope scope(what_.category);
     allocate_storage(run.flat, run.flat.numel() * run.flat.element_size());
   }
   let_pages_leave(run.flat);
   run.is_changed = false;
-  if (run.is_saved) return ask(run, device::DiskRequest::Kind::kRead);
-  run.flat.zero_();
+  if (run.is_saved && use != Use::kOverwrite) return ask(run, device::DiskRequest::Kind::kRead);
+  if (use != Use::kOverwrite) run.flat.zero_();
   run.where = Where::kHere;
 }
 
-void SlotFile::wait(Run& run) {
+void StateFile::wait(Run& run) {
   if (run.where != Where::kComing && run.where != Where::kLeaving) return;
   TraceRecorder* trace = run.event < 0 ? nullptr : current_trace();
   const int64_t traced_from = trace == nullptr ? 0 : trace->now_ns();
@@ -164,12 +180,12 @@ void SlotFile::wait(Run& run) {
   run.event = -1;
 }
 
-void SlotFile::free(Run& run) {
+void StateFile::free(Run& run) {
   free_storage(run.flat);
   run.where = Where::kAway;
 }
 
-void SlotFile::settle() {
+void StateFile::settle() {
   if (!leaving_) return;
   Run& run = runs_[*leaving_];
   leaving_.reset();
@@ -177,7 +193,7 @@ void SlotFile::settle() {
   free(run);
 }
 
-void SlotFile::start_leaving(size_t r) {
+void StateFile::start_leaving(size_t r) {
   Run& run = runs_[r];
   if (!run.is_changed) return free(run);
   run.is_saved = true;
@@ -185,17 +201,20 @@ void SlotFile::start_leaving(size_t r) {
   leaving_ = r;
 }
 
-void SlotFile::expect(const std::vector<size_t>& rows) {
-  rest();
+void StateFile::begin_step() {
   is_counted_ = true;
   counts_.step_read = counts_.step_written = 0;
+}
+
+void StateFile::expect(const std::vector<size_t>& rows) {
+  settle_all();
   for (const size_t row : rows) {
     const size_t run = run_of_.at(row);
     if (run != kNone && (expected_.empty() || expected_.back() != run)) expected_.push_back(run);
   }
 }
 
-void SlotFile::use(size_t row, Use use) {
+void StateFile::use(size_t row, Use use) {
   const size_t r = run_of_.at(row);
   if (r == kNone) return;
   Run& run = runs_[r];
@@ -210,26 +229,31 @@ void SlotFile::use(size_t row, Use use) {
     if (here_) start_leaving(*here_);
     here_ = r;
     std::erase(ahead_, r);
-    if (run.where == Where::kAway) start_coming(run);
+    if (run.where == Where::kAway) start_coming(run, use);
     if (!expected_.empty() && expected_.front() == r) expected_.pop_front();
     read_ahead();
     wait(run);
     run.where = Where::kHere;
   }
-  run.is_changed = run.is_changed || use == Use::kChange;
+  run.is_changed = run.is_changed || use != Use::kRead;
 }
 
 /// The next runs of those that are expected; one on its way back comes when it is used.
-void SlotFile::read_ahead() {
+void StateFile::read_ahead() {
   for (const size_t next : expected_) {
     if (std::ssize(ahead_) >= disk_.ahead) return;
     if (runs_[next].where != Where::kAway) continue;
-    start_coming(runs_[next]);
+    start_coming(runs_[next], Use::kRead);
     ahead_.push_back(next);
   }
 }
 
-void SlotFile::rest() {
+void StateFile::rest() {
+  settle_all();
+  is_counted_ = false;
+}
+
+void StateFile::settle_all() {
   settle();
   if (here_) start_leaving(*here_);
   here_.reset();
@@ -240,7 +264,19 @@ void SlotFile::rest() {
   }
   ahead_.clear();
   expected_.clear();
-  is_counted_ = false;
+}
+
+void expect_gradients(std::span<const ParamShard* const> shards) {
+  if (shards.empty() || shards[0]->gradient_file == nullptr) return;
+  std::vector<size_t> rows;
+  for (const ParamShard* s : shards) rows.push_back(s->gradient_row);
+  shards[0]->gradient_file->expect(rows);
+}
+
+void bring_gradient(const ParamShard& shard) {
+  if (shard.gradient_file != nullptr) {
+    shard.gradient_file->use(shard.gradient_row, StateFile::Use::kRead);
+  }
 }
 
 }  // namespace kuafu
