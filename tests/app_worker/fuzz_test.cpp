@@ -47,8 +47,9 @@ TEST(Fuzz, FindsNothingInASample) {
 TEST(Fuzz, FindsAWrongSchemeAndPrintsTheLeastPlan) {
   const tests::Folder folder;
   const std::string out = folder.path("plans");
-  const Ended ran = fuzz({"--seconds", "60", "--plans", "400", "--seed", "1", "--world", "threads",
-                          "--out", out, "--plugin", tests::built("plugins/broken_1d.so")});
+  const Ended ran =
+      fuzz({"--seconds", "60", "--plans", "400", "--seed", "1", "--world", "threads", "--out", out,
+            "--plugin", tests::built("plugins/broken_1d.so"), "--trials", "40"});
   EXPECT_EQ(ran.code, 1) << ran.output;
   EXPECT_NE(ran.output.find("kuafu run /dev/null --certify"), std::string::npos) << ran.output;
   const Json findings = result_in(out)["findings"];

@@ -144,6 +144,11 @@ Overrides settings_of(const std::string& kind, const ModelShape& s) {
                         {"model.dtype", "f64"},
                         {"train.batch", text(s.batch)},
                         {"train.steps", "3"}};
+  // Wide experts are most of a model: two of them have as much to be wrong as eight.
+  constexpr int64_t kWide = 1000;
+  if (ModelPlan{.kind = kind}.has_mixtures() && s.hidden > kWide) {
+    settings.emplace_back("model.experts", "2");
+  }
   if (ModelPlan{.kind = kind}.input() == ModelInput::kImages) {
     const auto side = static_cast<int64_t>(std::lround(std::sqrt(s.sequence - 1)));
     return joined(settings, {{"model.image", text(side * kPatch)}, {"model.patch", text(kPatch)}});

@@ -21,7 +21,7 @@ Plan placed_plan(const Registries& registries, const Overrides& settings);
 std::unique_ptr<Dataset> made_up_data(const Plan& plan);
 
 /// Bytes that the reference of a certificate may take: enough for every plan checked here.
-inline constexpr int64_t kCertificateBytes = int64_t{1} << 33;
+inline constexpr int64_t kCertificateBytes = int64_t{1} << 32;
 
 /// What each rank of a training on thread ranks measured. `unbooked`: takes the ops of the last step
 /// that nothing books, with the shapes of their tensors; null: nobody looks.
