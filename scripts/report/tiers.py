@@ -51,6 +51,8 @@ def facts(case):
         out[0] += f", {style.text_bytes(disk)} on the disk"
     waited = max(_of_ranks(case, "wait_s"), default=0) / steps
     out.append(f"waited {style.text_seconds(waited)} a step for copies")
+    if away := max(_of_ranks(case, "step_activation_bytes"), default=0):
+        out.append(f"{style.text_bytes(away)} of activations to the host and back a step")
     if regret:
         out.append(f"{style.text_bytes(max(regret))} a step over the least")
     if hits := sum(_of_ranks(case, "prefetches")):

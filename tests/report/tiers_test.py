@@ -33,13 +33,13 @@ class Tiers(unittest.TestCase):
     def test_the_rank_that_moved_the_most_is_shown(self):
         run = run_with({"to_device_bytes": [3 * MIB, 5 * MIB], "to_host_bytes": [9 * MIB, MIB], "disk_read_bytes": [0, 0],
                         "disk_written_bytes": [MIB, 0], "wait_s": [0.5, 0.25], "regret_bytes": [0, 2048], "host_peak_bytes": [MIB, 2 * MIB],
-                        "disk_bytes": [0, 4 * MIB], "prefetches": [3, 4], "prefetch_hits": [3, 1]})
+                        "disk_bytes": [0, 4 * MIB], "step_activation_bytes": [0, 2 * MIB], "prefetches": [3, 4], "prefetch_hits": [3, 1]})
         cases = tiers.tiered(run)
         self.assertEqual([c.setting("memory.policy") for c in cases], ["host", "auto"])
         self.assertEqual(tiers.moved(cases[0]), [3 * MIB, 9 * MIB, 0, MIB])
         told = "; ".join(tiers.facts(cases[1]))
         for words in ("auto: ", "2 MiB on the host", "4 MiB on the disk", "2 KiB a step over the least", "4 of 7 prefetches used",
-                      "waited " + tiers.style.text_seconds(0.5 / cases[1].steps)):
+                      "2 MiB of activations to the host", "waited " + tiers.style.text_seconds(0.5 / cases[1].steps)):
             self.assertIn(words, told)
         bars = [b.get_width() * MIB for axes in tiers.static(run).axes for b in axes.patches]
         self.assertEqual(sorted(bars), sorted([3 * MIB, 9 * MIB, MIB] * 2))

@@ -215,6 +215,8 @@ void StateFile::expect(const std::vector<size_t>& rows) {
 }
 
 void StateFile::use(size_t row, Use use) {
+  KUAFU_CHECK(use != Use::kOverwrite || what_.has_lone_rows, "row ", row,
+              " is overwritten, and shares its run with others");
   const size_t r = run_of_.at(row);
   if (r == kNone) return;
   Run& run = runs_[r];
