@@ -14,37 +14,27 @@ namespace {
 
 constexpr int64_t kBlock = 512;  // elements whose steps are kept between two loops: in cache
 
-/// Elements of a run that lie in one row, or all of one layer.
+/// Elements of a run that follow each other and are of one layer. (Blocks that went over the borders of
+/// parts, an element's layer looked up, kept LAMB at 0.83 of the limit of memory: a quarter of a GPT is
+/// fused.)
 struct Block {
   int64_t begin, count;
-  int64_t layer;   ///< of all, or, of parts, of the first part
-  int64_t column;  ///< of the parameter, where it begins
+  int64_t layer;
 };
 
 KUAFU_INLINE Block block_at(const LayerRun& run, int64_t begin) {
   const int64_t at = run.first + begin;
-  Block b{begin, std::min(kBlock, run.count - begin), 0, 0};
+  Block b{begin, std::min(kBlock, run.count - begin), 0};
   if (run.stacked > 0) {
     b.layer = at / run.stacked * run.parts;
     b.count = std::min(b.count, run.stacked - at % run.stacked);
   }
   if (run.parts > 1) {
-    b.column = run.column + at % run.columns;
-    b.count = std::min(b.count, run.columns - at % run.columns);
+    const int64_t left = run.columns - at % run.columns, column = run.column + at % run.columns;
+    b.layer += column / run.width % run.parts;
+    b.count = std::min({b.count, left, run.width - column % run.width});
   }
   return b;
-}
-
-/// Calls f(i, layer) for the elements of a block of parts.
-template <class F>
-KUAFU_INLINE void each_layer(const LayerRun& run, const Block& b, F f) {
-  int64_t part = b.column / run.width % run.parts, left = run.width - b.column % run.width;
-  for (int64_t i = 0; i < b.count; ++i) {
-    f(i, b.layer + part);
-    if (--left > 0) continue;
-    left = run.width;
-    part = part + 1 == run.parts ? 0 : part + 1;
-  }
 }
 
 /// Calls make(begin, end) over a block, a step at a time, and adds the squares of x, which it leaves as it is, and y there to sums
@@ -53,16 +43,8 @@ KUAFU_INLINE void each_layer(const LayerRun& run, const Block& b, F f) {
 /// block will read of the streams `next`. No further: streams begin at the same place of a page, and more
 /// blocks of four of them than one and the next are more than the first cache has ways for.
 template <class T, class Make, class... Next>
-KUAFU_INLINE void add_squares(const LayerRun& run, const Block& b, const Make& make, const T* x,
-                              const T* y, double* sums, const Next*... next) {
-  if (run.parts > 1) {
-    make(0, b.count);
-    each_layer(run, b, [&](int64_t i, int64_t layer) {
-      sums[2 * layer] += square(x[i]);
-      sums[2 * layer + 1] += square(y[i]);
-    });
-    return;
-  }
+KUAFU_INLINE void add_squares(const Block& b, const Make& make, const T* x, const T* y,
+                              double* sums, const Next*... next) {
   constexpr int64_t kStep = BlockSquares<T>::kStep;
   BlockSquares<T> of_x, of_y;
   int64_t i = 0;
@@ -78,20 +60,6 @@ KUAFU_INLINE void add_squares(const LayerRun& run, const Block& b, const Make& m
   make(i, b.count);
   sums[2 * b.layer] += of_x.sum(x, i, b.count);
   sums[2 * b.layer + 1] += of_y.sum(y, i, b.count);
-}
-
-/// Calls update(rate), rate(i) being that of element i of a block: one number where they are of one
-/// layer. (As an array it costs LARS and LAMB a tenth of their second pass.)
-template <class T, class Update>
-KUAFU_INLINE void with_rates(const LayerRun& run, const Block& b, const double* rates,
-                             Update update) {
-  if (run.parts == 1) {
-    const T rate = static_cast<T>(rates[b.layer]);
-    return update([rate](int64_t) { return rate; });
-  }
-  T each[kBlock];
-  each_layer(run, b, [&](int64_t i, int64_t l) { each[i] = static_cast<T>(rates[l]); });
-  update([&each](int64_t i) { return each[i]; });
 }
 
 /// The direction of an element whose moments are those of this step.
@@ -133,13 +101,13 @@ KUAFU_INLINE void lamb_norms_loop(const LayerRun& run, const AdamWData<T, Grad>&
       const auto make = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
         for (; i < end; ++i) place[i] = moved(i, place[i]);
       };
-      add_squares(run, b, make, w, place, sums, data.w, data.grad, data.m, data.v);
+      add_squares(b, make, w, place, sums, data.w, data.grad, data.m, data.v);
     } else {
       const Grad* __restrict grad = data.grad + b.begin;
       const auto make = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
         for (; i < end; ++i) block[i] = moved(i, widen(grad[i]));
       };
-      add_squares(run, b, make, w, block, sums, data.w, data.grad, data.m, data.v);
+      add_squares(b, make, w, block, sums, data.w, data.grad, data.m, data.v);
     }
   }
 }
@@ -151,13 +119,11 @@ KUAFU_INLINE void layer_step_loop(const LayerRun& run, T* values, const T* steps
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     T* __restrict w = values + b.begin;
     const T* __restrict r = steps + b.begin;
-    with_rates<T>(
-        run, b, rates, [&](const auto& rate) __attribute__((always_inline)) {
-          const auto part = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
-            for (; i < end; ++i) w[i] = w[i] - rate(i) * r[i];
-          };
-          each_ahead<false>(b.count, part, w, r);
-        });
+    const T rate = static_cast<T>(rates[b.layer]);
+    const auto part = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
+      for (; i < end; ++i) w[i] = w[i] - rate * r[i];
+    };
+    each_ahead<false>(b.count, part, w, r);
   }
 }
 
@@ -169,10 +135,8 @@ KUAFU_INLINE void lamb_loop(const LayerRun& run, const AdamWData<T, T>& data, co
     T* __restrict w = data.w + b.begin;
     const T* __restrict m = data.m + b.begin;
     const T* __restrict v = data.v + b.begin;
-    with_rates<T>(
-        run, b, rates, [&](const auto& rate) __attribute__((always_inline)) {
-          for (int64_t i = 0; i < b.count; ++i) w[i] = w[i] - rate(i) * direction(m[i], v[i], w[i]);
-        });
+    const T rate = static_cast<T>(rates[b.layer]);
+    for (int64_t i = 0; i < b.count; ++i) w[i] = w[i] - rate * direction(m[i], v[i], w[i]);
   }
 }
 
@@ -187,14 +151,14 @@ KUAFU_INLINE void lars_norms_loop(const LayerRun& run, const SgdData<T, Grad>& d
     if constexpr (std::is_same_v<T, Grad>) {
       if (factor == 1 && decay == 0) {  // the gradient as it is: no copy
         add_squares(
-            run, b, [](int64_t, int64_t) {}, w, from, sums, data.w, data.grad);
+            b, [](int64_t, int64_t) {}, w, from, sums, data.w, data.grad);
         continue;
       }
     }
     const auto make = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
       for (; i < end; ++i) g[i] = widen(from[i]) * factor + decay * w[i];
     };
-    add_squares(run, b, make, w, g, sums, data.w, data.grad);
+    add_squares(b, make, w, g, sums, data.w, data.grad);
   }
 }
 
@@ -208,18 +172,16 @@ KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, c
     T* __restrict w = data.w + b.begin;
     T* __restrict u = data.velocity + b.begin;
     const Grad* __restrict grad = data.grad + b.begin;
-    with_rates<T>(
-        run, b, rates, [&](const auto& rate) __attribute__((always_inline)) {
-          const auto part = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
-            for (; i < end; ++i) {
-              T x = widen(grad[i]) * factor + decay * w[i];
-              x = x > most ? most : x < -most ? -most : x;  // what is no number stays so
-              u[i] = momentum * u[i] + rate(i) * x;
-              w[i] = w[i] - lr * u[i];
-            }
-          };
-          each_ahead<false>(b.count, part, w, u, grad);
-        });
+    const T rate = static_cast<T>(rates[b.layer]);
+    const auto part = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
+      for (; i < end; ++i) {
+        T x = widen(grad[i]) * factor + decay * w[i];
+        x = x > most ? most : x < -most ? -most : x;  // what is no number stays so
+        u[i] = momentum * u[i] + rate * x;
+        w[i] = w[i] - lr * u[i];
+      }
+    };
+    each_ahead<false>(b.count, part, w, u, grad);
   }
 }
 
