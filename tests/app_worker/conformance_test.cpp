@@ -29,7 +29,7 @@ Checked check(const tests::Arguments& arguments, const char* program = "bin/kuaf
   tests::Arguments command = {built(program), "conformance"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   command.insert(command.end(), {"--json", file});
-  Checked checked{tests::Child(command).wait(), {}};
+  Checked checked{tests::Child(command).wait(std::chrono::seconds(400)), {}};
   std::ifstream in(file);
   if (in) checked.document = Json::parse(in);
   return checked;
@@ -166,7 +166,7 @@ TEST(ConformanceWhole, FindsModelsAndSequenceModesThatAreWrongFrom64On) {
 }
 
 TEST(ConformanceWhole, HoldsForAModelThatBringsNoOracle) {
-  const Checked c = check({"--plugin", built("plugins/macaron_alone.so"), "--sizes", "1,2"});
+  const Checked c = check({"--plugin", built("plugins/macaron_alone.so"), "--sizes", "1"});
   EXPECT_EQ(c.code, kOk) << c.output;
   EXPECT_NE(c.output.find("differences"), std::string::npos) << c.output;
 }
