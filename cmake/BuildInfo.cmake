@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# kuafu_build_info: what was built, with what. The header is written when CMake configures; the commit is
+# kuafu_build_info: what was built, with what. The headers are written when CMake configures; the commit is
 # looked up at every build, but its file only changes when the commit or the dirty flag does.
 
 find_package(Git QUIET)
@@ -24,7 +24,9 @@ foreach(feature IN ITEMS TORCH CUDA NCCL MPI HDF5 CBC URING)
 endforeach()
 
 set(generated "${CMAKE_BINARY_DIR}/generated/kuafu/base")
-configure_file("${CMAKE_CURRENT_LIST_DIR}/build_info.h.in" "${generated}/build_info.h" @ONLY)
+foreach(header IN ITEMS build_info build_folders)
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/${header}.h.in" "${generated}/${header}.h" @ONLY)
+endforeach()
 
 add_custom_target(kuafu_git_state
   COMMAND ${CMAKE_COMMAND} -D "GIT=${GIT_EXECUTABLE}" -D "SOURCE=${PROJECT_SOURCE_DIR}"

@@ -26,7 +26,8 @@ endif()
 foreach(candidate IN LISTS candidates)
   if(NOT LibTorch_FOUND AND EXISTS "${candidate}/lib/libtorch_cpu.so"
      AND EXISTS "${candidate}/include/ATen/ATen.h")
-    file(REAL_PATH "${candidate}" LibTorch_DIRECTORY)
+    # Not resolved: under the source tree ccache knows it again in another checkout.
+    cmake_path(ABSOLUTE_PATH candidate NORMALIZE OUTPUT_VARIABLE LibTorch_DIRECTORY)
     set(LibTorch_FOUND TRUE)
   endif()
 endforeach()

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"

@@ -14,7 +14,7 @@
 #include <optional>
 #include <set>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/engine/placing/placement.h"
 #include "kuafu/engine/proof/certificate.h"
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/errors.h"
 
 namespace kuafu {

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/filter.h"

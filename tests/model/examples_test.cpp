@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <set>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/config.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/plan.h"

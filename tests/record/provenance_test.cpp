@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <regex>
 
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"

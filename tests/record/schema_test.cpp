@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/errors.h"
 #include "tests/record/support.h"
 

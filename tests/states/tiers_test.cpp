@@ -12,7 +12,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/base/trace.h"
@@ -83,6 +83,21 @@ TEST(TiersWhole, TrainToTheBitsOfPlainUnderEveryPolicyStageChunkAndPrefetch) {
               replicas(n, stage), {{"memory.chunk_size", chunk}, {"memory.prefetch", prefetch}},
               text(n, " ranks, ZeRO-", stage, ", chunk ", chunk, ", prefetch ", prefetch));
         }
+      }
+    }
+  }
+}
+
+TEST(TiersWhole, TrainOnFiveSixAndSevenRanksToTheBitsOfPlain) {
+  for (const int64_t n : {5, 6, 7}) {
+    for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
+      const Overrides base = both(replicas(n, stage), {{"train.batch", text(n)}});
+      const Overrides chunks = {{"memory.chunk_size", "3000"}};
+      const Trained plain = on_threads(plan_with(base))[0].trained;
+      const int64_t least = least_budget(both(base, chunks));
+      for (const std::string& name : policies()) {
+        const Plan plan = plan_with(both(both(base, chunks), policy(name, least + least / 8)));
+        expect_same_bits(plan, plain, text(n, " ranks, ZeRO-", stage, ", ", name));
       }
     }
   }
@@ -226,6 +241,48 @@ TEST(Tiers, NameThePolicyThatBreaksARule) {
       EXPECT_NE(what.find("live bytes, budget"), std::string::npos) << what;
     }
   });
+}
+
+/// What a policy was told and chose.
+struct Chosen {
+  int64_t bytes = 0, budget = 0, moment = 0, in_use = 0;  // bytes: of the first chunk
+  memory::Choice choice;
+  bool operator==(const Chosen&) const = default;
+};
+
+// A proof of other moves would say nothing of a move that is wrong.
+TEST(Tiers, AreCertifiedByTheMovesOfTheRun) {
+  std::vector<Chosen> all;
+  Registries registries = builtin_registries();
+  registries.policies.add("told", "the longest unused leaves first, written down",
+                          {.keys = {"prefetch"}, .choose = [&](const memory::Known& k) {
+                             const memory::Choice choice = memory::lru_policy(k);
+                             all.push_back({k.bytes_of(0), k.budget, k.moment,
+                                            k.moment_ahead(0).in_use, choice});
+                             return choice;
+                           }});
+  const Overrides chunks = {{"memory.chunk_size", "3000"}, {"train.steps", "3"}};
+  Plan plan = plan_with(both(chunks, policy("lru", least_budget(chunks) * 9 / 8)));
+  plan.memory.policy = "told";
+  RunOptions options;
+  options.is_certified = true;
+  options.make_data = data_of;
+  run_ranks(1, [&](Communicator& world) {
+    const Certificate c = run_rank(plan, registries, world, options).certificate;
+    EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
+  });
+  const size_t n = all.size() / 3;  // of the run, its native proof, its twin
+  ASSERT_GT(n, 0u);
+  ASSERT_EQ(all.size(), 3 * n);
+  for (size_t i = 0; i < n; ++i) {
+    EXPECT_EQ(all[n + i], all[i]) << i;
+    const Chosen &once = all[i], &twin = all[2 * n + i];
+    EXPECT_EQ(twin.bytes, 2 * once.bytes) << i;
+    EXPECT_EQ(twin.budget, 2 * once.budget) << i;
+    EXPECT_EQ(twin.moment, once.moment) << i;
+    EXPECT_LE(twin.in_use, 2 * once.in_use) << i;
+    EXPECT_EQ(twin.choice, once.choice) << i;
+  }
 }
 
 TEST(Tiers, OfTooLittleSayWhatLiesWhere) {

@@ -8,6 +8,7 @@
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"

@@ -9,6 +9,7 @@
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"

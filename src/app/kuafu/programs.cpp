@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"

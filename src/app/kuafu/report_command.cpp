@@ -5,7 +5,7 @@
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
 #include "app/kuafu/report_facts.h"
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/hdf5.h"

@@ -21,7 +21,7 @@
 
 #include "app/worker/document.h"
 #include "app/worker/messages.h"
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 #include "kuafu/engine/proof/certificate_text.h"
 #include "kuafu/record/json_text.h"
 

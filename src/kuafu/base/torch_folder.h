@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "kuafu/base/build_info.h"
+#include "kuafu/base/build_folders.h"
 
 namespace kuafu {
 

@@ -91,6 +91,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   Ledger ledger;
   const auto data = options.make_data(plan);
   std::optional<Witness> witness;
+  std::optional<Proof> last_step;
   std::optional<PushedRun> pushed;
   {
     const BookScope booked(&book);
@@ -104,7 +105,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
                    .push_script = options.push_script});
-    Training training(plan, options, world, engine, {book, ledger}, result);
+    Training training(plan, registries, options, world, engine, {book, ledger}, result);
     training.run();
     take_counts(book, training.counts(), result);
     result.moves = engine.moves();
@@ -121,6 +122,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.experts = engine.expert_loads();
     if (result.is_whole()) training.finish();
     witness = training.take_witness();
+    last_step = training.last_step();
   }
   if (const auto tiers = tier_options(plan, registries.policies)) {
     result.least = memory::least_for_record(result.uses, tiers->budget());
@@ -141,6 +143,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.certificate = certify(plan, registries, world, options.make_data,
                                  {.device = options.device}, options.certificate_memory,
                                  {.witness = witness ? &*witness : nullptr,
+                                  .last_step = last_step ? &*last_step : nullptr,
                                   .pushed = pushed ? &*pushed : nullptr,
                                   .is_resumed = result.resumed_from.has_value(),
                                   .validation_loss = validated});

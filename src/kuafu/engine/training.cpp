@@ -38,8 +38,8 @@ class Unbooked {
 
 }  // namespace
 
-Training::Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
-                   Meters meters, RankResult& result)
+Training::Training(const Plan& plan, const Registries& registries, const RunOptions& options,
+                   Communicator& world, Engine& engine, Meters meters, RankResult& result)
     : plan_(plan),
       options_(options),
       world_(world),
@@ -59,16 +59,27 @@ Training::Training(const Plan& plan, const RunOptions& options, Communicator& wo
   if (plan.train.telemetry && result.telemetry.is_empty())
     result.telemetry.layers = engine.layer_names();
   if (options.requests != nullptr) agreement_.emplace(world, *options.requests);
-  if (options.is_certified) {
-    const bool is_whole = is_certified_whole(plan, options.certificate_memory);
-    if (engine.is_in_step()) {
-      witness_.emplace(plan, engine.steps_done(),
-                       is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
-    } else if (is_whole) {
-      witness_pushes(engine, options.certificate_memory);  // after loading: from there on
-    }
-  }
+  if (options.is_certified) begin_proof(registries);
   if (options.measures_peak) result.peak_flops_per_s = measured_peak(plan, options.device, world);
+}
+
+void Training::begin_proof(const Registries& registries) {
+  const int64_t memory = options_.certificate_memory;
+  const bool is_whole = is_certified_whole(plan_, memory);
+  if (!engine_.is_in_step()) {
+    if (is_whole) witness_pushes(engine_, memory);  // after loading: from there on
+    return;
+  }
+  witness_.emplace(plan_, engine_.steps_done(),
+                   is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+  if (is_whole || options_.device.is_meta()) return;
+  if (!LastStepCheck::is_possible(plan_, registries, memory)) return;
+  last_step_.emplace(plan_, registries, options_.make_data(plan_), world_);
+}
+
+std::optional<Proof> Training::last_step() const {
+  if (!last_step_ || last_step_->proof().steps.empty()) return {};
+  return last_step_->proof();
 }
 
 void Training::run() {
@@ -195,7 +206,7 @@ bool Training::make_step(StepDone& done) {
   while (std::ssize(before_steps_) > most) before_steps_.pop_front();
   const double start = seconds_now();
   try {
-    done.report = engine_.step();
+    done.report = last_step_ && left == 1 ? last_step_->make_step(engine_) : engine_.step();
   } catch (const Diverged& e) {  // on all ranks: a global loss
     if (!agreement_) throw;
     if (witness_) witness_->at_divergence(engine_);

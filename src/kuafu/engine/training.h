@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kuafu/comm/ledger.h"
+#include "kuafu/engine/proof/last_step_check.h"
 #include "kuafu/engine/proof/witness.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/meter/book.h"
@@ -30,8 +31,8 @@ class Training {
 
   /// Loads a checkpoint where the run goes on from one; this is in `result`. Collective.
   /// @pre all arguments outlive it
-  Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
-           Meters meters, RankResult& result);
+  Training(const Plan& plan, const Registries& registries, const RunOptions& options,
+           Communicator& world, Engine& engine, Meters meters, RankResult& result);
 
   /// Makes the steps that are left. Collective.
   void run();
@@ -41,6 +42,8 @@ class Training {
   void finish();
 
   std::optional<Witness> take_witness() { return std::move(witness_); }
+  /// What was compared of the last step as it was made; none where that was not.
+  std::optional<Proof> last_step() const;
   /// Of the steps that `result` has: without the one in which the loss was no number.
   /// @pre finish() was not called
   Counts counts() const;
@@ -84,7 +87,10 @@ class Training {
   Agreement::Asked asked_;  ///< since the last step
   RankResult told_;         ///< where replicas are not in step: what tell_made() tells
   std::optional<int64_t> first_unsound_;  ///< of this replica's own losses: its step
+  void begin_proof(const Registries& registries);
+
   std::optional<Witness> witness_;
+  std::optional<LastStepCheck> last_step_;
   std::optional<OpTraceScope> traced_;
   /// Before the newest steps, as many as a run that diverges may leave: with `agreement_`.
   std::deque<Counts> before_steps_;

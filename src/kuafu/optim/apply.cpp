@@ -112,7 +112,9 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
     }
     give_slots(piece, *states[i], uses_of(piece).update);
     if (watch_ != nullptr) watch_->before_update(i, piece.value);
+    if (observer_ != nullptr) observer_->before_update(i, piece);
     rule_.update(piece, rates, ratios[i]);
+    if (observer_ != nullptr) observer_->after_update(i, piece);
     if (watch_ != nullptr) watch_->after_update(i, piece.value);
     piece.step = Tensor();  // one at a time, where a rank has all of it
     if (states[i]->master.defined()) shards[i].value.copy_(states[i]->master);

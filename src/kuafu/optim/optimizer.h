@@ -25,6 +25,15 @@ using PartialSums = std::map<uint64_t, Tensor>;
 
 class LayerWatch;
 
+/// Told of every piece of a step around its update: it may read it, and changes nothing.
+class UpdateObserver {
+ public:
+  virtual ~UpdateObserver() = default;
+  /// `shard`: its index in the step's list. After the update the gradient is anything.
+  virtual void before_update(size_t shard, const RulePiece& piece) = 0;
+  virtual void after_update(size_t shard, const RulePiece& piece) = 0;
+};
+
 /// Updates shards in place by the rule of a plan, which declares what slots they have.
 class Optimizer {
  public:
@@ -45,6 +54,8 @@ class Optimizer {
   void skip(std::span<const ParamShard> shards, const Mesh& mesh);
   /// Told of the pieces of every step from now on; null: nobody. @pre outlives the steps
   void watch(LayerWatch* watch) { watch_ = watch; }
+  /// The same of an observer.
+  void observe(UpdateObserver* observer) { observer_ = observer; }
   bool has_ratios() const { return rule_.has_ratios(); }
   /// On a disk the tensors of a shard have their elements after bring(), until one far from it is
   /// brought, or rest().
@@ -109,6 +120,7 @@ class Optimizer {
   RuleSlots* slots_;
   int64_t num_steps_ = 0;
   LayerWatch* watch_ = nullptr;
+  UpdateObserver* observer_ = nullptr;
 };
 
 /// By plan.kind; throws ConfigError listing the kinds.

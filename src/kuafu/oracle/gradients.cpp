@@ -103,12 +103,14 @@ double loss_of(const Model& model, const Tensors& weights, const std::vector<Sam
 }
 
 BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
-                               const BlockFlows& given, const Routes* routes, double scale) {
+                               const BlockFlows& given, const Routes* routes, double scale,
+                               const std::vector<size_t>& which) {
   const at::AutoGradMode recording(true);
   BlockGradients out;
   Extra extra{.routes = routes, .regret = &out.sums.regret, .absolute = &out.sums.absolute};
   const auto names = model.blocks();
   for (size_t b = 0; b < names.size(); ++b) {
+    if (!which.empty() && std::find(which.begin(), which.end(), b) == which.end()) continue;
     const BlockFlow& told = flow_of(names[b], b, names.size(), given);
     const auto type = weights.begin()->second.options();
     Tensors leaves;

@@ -135,14 +135,14 @@ using BlockFlows = std::map<std::string, BlockFlow>;
 /// Every block by itself, from the inputs and output gradients of `given`: its output and input
 /// gradient, and the gradients of all weights, summed over the blocks that use them. So no error of
 /// one block reaches another. Losses are multiplied by `scale` in backward, as the output gradients
-/// given are; the gradients are left so.
+/// given are; the gradients are left so. `which`: indices of the blocks that are looked at; empty: all.
 struct BlockGradients {
   Gradients sums;
   BlockFlows flows;
 };
 BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
                                const BlockFlows& given, const Routes* routes = nullptr,
-                               double scale = 1);
+                               double scale = 1, const std::vector<size_t>& which = {});
 
 /// Optimizer state of every weight by slot: "m" and "v" of Adam, AdamW and LAMB, "velocity" of SGD
 /// and LARS, and of weights in half precision "master", their f32 originals; all in the type of the

@@ -378,13 +378,15 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.worst", T::kText, kOptional, true, "", "what that is, and in which step"},
       {"certificate.native", T::kObject, kOptional, true, "",
        "the plan itself in its own type: the steps of the timed run made again, to the bit, and "
-       "compared with the reference in f64"},
+       "compared with the reference in f64; of a model that is too large for copies of its states, "
+       "on one rank, the last step, compared as it was made; else a smaller model"},
       {"certificate.native.verdict", T::kText, kOptional, true, "",
        "`equal`, `different` or `not_run`"},
       {"certificate.native.reason", T::kText, kOptional, true, "", "of that verdict"},
       {"certificate.native.level", T::kText, kOptional, true, "", "`full` or `scaled`"},
       {"certificate.native.steps", T::kNumbers, kOptional, true, "",
-       "steps compared, from 0: the first ones, one drawn by the seed, the last"},
+       "steps compared, from 0: the first ones, one drawn by the seed, the last; of a model too "
+       "large for copies of its states the last alone"},
       {"certificate.native.loss_error", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.loss_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.gradient_error", T::kNumber, kOptional, true, "", "as above"},

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "kuafu/base/build_folders.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/kernel_choice.h"

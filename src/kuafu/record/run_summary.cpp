@@ -8,6 +8,7 @@
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/record/certificate_words.h"
+#include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
 namespace kuafu {
@@ -186,6 +187,13 @@ std::string of_disk(const Json& moves) {
               print_bytes(sum_of(moves["disk_written_bytes"])), " to the disk");
 }
 
+/// ", 3 MiB of activations to the host and back in a step"; empty where none went.
+std::string of_activations(const Json& moves) {
+  const Json& bytes = value_at(moves, "step_activation_bytes");
+  if (!bytes.is_array() || sum_of(bytes) == 0) return "";
+  return text(", ", print_bytes(sum_of(bytes)), " of activations to the host and back in a step");
+}
+
 /// Between tiers of memory, all ranks: both directions, what was waited for, and what more than the
 /// least went to the device in a step.
 void print_moves(const Json& moves) {
@@ -193,7 +201,7 @@ void print_moves(const Json& moves) {
   for (const Json& s : moves["wait_s"]) waited = std::max(waited, s.get<double>());
   std::cout << "  moves           " << print_bytes(sum_of(moves["to_device_bytes"]))
             << " to the device, " << print_bytes(sum_of(moves["to_host_bytes"])) << " to the host"
-            << of_disk(moves) << "; a rank waited up to " << print_seconds(waited) << "; "
+            << of_disk(moves) << of_activations(moves) << "; a rank waited up to " << print_seconds(waited) << "; "
             << sum_of(moves["prefetch_hits"]) << " of " << sum_of(moves["prefetches"])
             << " prefetches used; ";
   if (moves["regret_bytes"].is_array()) {
@@ -259,13 +267,16 @@ void print_certificate(const Json& d) {
                   is_told ? "" : text(" (", why.get<std::string>(), ")"), ", ", native);
   }
   if (!native.empty()) {
-    if (c["level"] == "scaled") {  // no step of this run was looked at
+    if (c["native"]["level"] == "scaled") {  // no step of this run was looked at
       std::cout << "    a smaller model, " << type << ": " << native << "\n";
     } else {
       std::cout << "    this run, " << type << words_of_proven_steps(d) << ": " << native << "\n";
     }
   }
-  if (!twin.empty()) std::cout << "    its f64 twin   " << twin << "\n";
+  const bool is_small = c["level"] == "scaled" && c["native"].is_object() && c["native"]["level"] == "full";
+  if (!twin.empty()) {
+    std::cout << (is_small ? "    a smaller model in f64   " : "    its f64 twin   ") << twin << "\n";
+  }
 }
 
 }  // namespace

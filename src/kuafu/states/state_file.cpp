@@ -20,6 +20,8 @@ namespace {
 
 constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
+thread_local int uncounted_scopes = 0;
+
 /// Where tensors of their own would begin, so that kernels see the same addresses modulo 64.
 constexpr int64_t kSlotAlignment = 64;
 
@@ -38,6 +40,9 @@ int64_t bytes_of_row(const StateFile::Row& row) {
 }
 
 }  // namespace
+
+UncountedMoves::UncountedMoves() { ++uncounted_scopes; }
+UncountedMoves::~UncountedMoves() { --uncounted_scopes; }
 
 void check_disk(const std::string& folder) {
   try {
@@ -130,7 +135,7 @@ void StateFile::ask(Run& run, device::DiskRequest::Kind kind) {
   const bool is_read = kind == device::DiskRequest::Kind::kRead;
   const int64_t bytes = bytes_of(run);
   run.where = is_read ? Where::kComing : Where::kLeaving;
-  if (is_counted_) {
+  if (is_counted()) {
     (is_read ? counts_.read : counts_.written) += bytes;
     (is_read ? counts_.step_read : counts_.step_written) += bytes;
   }
@@ -170,7 +175,7 @@ void StateFile::wait(Run& run) {
   const auto start = std::chrono::steady_clock::now();
   for (const device::DiskFile::Ticket ticket : run.tickets) file_->wait(ticket);
   run.tickets.clear();
-  if (is_counted_ && file_ != nullptr) {
+  if (is_counted() && file_ != nullptr) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     counts_.wait_seconds += waited.count();
   }
@@ -201,8 +206,10 @@ void StateFile::start_leaving(size_t r) {
   leaving_ = r;
 }
 
+bool StateFile::is_counted() const { return is_in_step_ && uncounted_scopes == 0; }
+
 void StateFile::begin_step() {
-  is_counted_ = true;
+  is_in_step_ = true;
   counts_.step_read = counts_.step_written = 0;
 }
 
@@ -252,7 +259,7 @@ void StateFile::read_ahead() {
 
 void StateFile::rest() {
   settle_all();
-  is_counted_ = false;
+  is_in_step_ = false;
 }
 
 void StateFile::settle_all() {

@@ -43,6 +43,15 @@ struct StatesOnDisk {
   bool has_lone_rows = false;  ///< each row is a run by itself
 };
 
+/// What moves in the scope, on this thread, is in no count: it is a proof's.
+class UncountedMoves {
+ public:
+  UncountedMoves();
+  ~UncountedMoves();
+  UncountedMoves(const UncountedMoves&) = delete;
+  UncountedMoves& operator=(const UncountedMoves&) = delete;
+};
+
 /// States on a disk. Rows (a row: the slots of one piece, or the gradients of one bucket) that follow
 /// each other are a run, of a chunk's bytes at most or a row by itself. A run has storage on the host
 /// while its rows are used, and before and after that while it comes and goes:
@@ -124,7 +133,9 @@ class StateFile {
   std::optional<size_t> here_, leaving_;
   std::deque<size_t> expected_;  // runs to come
   std::vector<size_t> ahead_;    // coming, or here before their use
-  bool has_memory_ = true, is_counted_ = false;
+  bool is_counted() const;
+
+  bool has_memory_ = true, is_in_step_ = false;
   DiskCounts counts_;
   std::unique_ptr<device::DiskFile> file_;  // null without memory. Goes before the memory does
 };

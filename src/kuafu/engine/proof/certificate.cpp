@@ -116,8 +116,17 @@ class Certification {
   void run_twin(Plan plan, Certificate& c) {
     plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
     if (plan.has_dynamic_scale()) plan.train.loss_scale = TrainPlan::kDynamicScale;
+    scale_memory(plan.memory, size_of(DType::kF64) / size_of(plan.model.dtype));
     plan.model.dtype = DType::kF64;
     run_part(c, [&] { prove(plan, nullptr, kCertificateSteps, c, nullptr, Ops::kAny); });
+  }
+
+  /// Elements of `times` as many bytes: chunks of as many of them, and budgets for as many.
+  static void scale_memory(MemoryPlan& m, int64_t times) {
+    m.chunk_size *= times;
+    for (std::optional<int64_t>* budget : {&m.device, &m.host, &m.disk}) {
+      if (*budget) **budget *= times;
+    }
   }
 
   /// The plan itself, as it was timed.
@@ -174,8 +183,16 @@ class Certification {
   void prove(const Plan& plan, const Snapshot* from, int64_t steps, Proof& proof,
              const Witness* witness, Ops ops) {
     const auto proven = std::make_shared<Proven>(plan, make_data_(plan));
-    Engine engine(proven->plan, registries_, world_, *proven->data, options_);
-    if (from != nullptr) go_back_to(*from, engine);
+    // Policies of tiers choose by what is in use beside the chunks, which a book alone knows.
+    RankBook book(world_.rank());
+    RankBook* const booked = plan.memory.has_tiers() ? &book : nullptr;
+    std::optional<Engine> made;
+    {
+      const BookScope scope(booked);
+      made.emplace(proven->plan, registries_, world_, *proven->data, options_);
+      if (from != nullptr) go_back_to(*from, *made);
+    }
+    Engine& engine = *made;
     if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
     if (world_.rank() == 0) make_reference_of(*proven, engine, proof);
     WholeState state = whole_state(engine, world_);
@@ -188,7 +205,7 @@ class Certification {
       await([this] { return checks_.has_room(kPatience); });
       std::set<std::string> unbooked;
       const auto e = std::make_shared<Evidence>(observe(
-          engine, world_, std::move(state), look,
+          engine, world_, std::move(state), look, booked,
           ops == Ops::kBooked && step == 0 && options_.device.is_cpu() ? &unbooked : nullptr));
       if (from != nullptr && is_resumed_) e->is_first = false;
       state = e->after;
@@ -196,6 +213,7 @@ class Certification {
           unbooked.empty() ? ""
                            : text(*unbooked.begin(),
                                   " of a step is booked by nothing: its work is in no count"));
+      for (std::string& why : told_by_ranks(unmoved(engine))) unlike_run.push_back(std::move(why));
       if (witness != nullptr) {
         for (std::string& why : differences(engine, *e, *witness))
           unlike_run.push_back(std::move(why));
@@ -215,6 +233,13 @@ class Certification {
       checks_.add(proof, proven->reference == nullptr ? CheckQueue::Check{} : check,
                   std::move(unlike_run), proven->reference && proven->reference->is_stateless());
     }
+  }
+
+  /// Chunks that are on the device without having come there; empty: none are.
+  static std::string unmoved(const Engine& engine) {
+    const MoveCounts moves = engine.moves();
+    if (moves.chunks == 0 || moves.step_to_device > 0) return {};
+    return text(moves.chunks, " chunks of parameters lie on the host, and none came to the device");
   }
 
   void make_reference_of(Proven& proven, Engine& engine, Proof& proof) {
@@ -377,7 +402,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
       return c;
     }
     plan = *small.plan;
-    timed = {};
+    timed = {.last_step = given.last_step};
   }
   if (!registries.oracles.contains(plan.model.kind)) c.reference = "engine";
   if (is_replayed(plan)) {
@@ -386,8 +411,13 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   }
   Certification certification(registries, world, make_data, options, timed,
                               threads > 0 ? threads : num_checks(plan, memory_limit));
-  certification.run_native(plan, timed.witness, c.native);
-  const bool is_twin = plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps;
+  if (timed.last_step != nullptr) {
+    c.native = *timed.last_step;
+  } else {
+    certification.run_native(plan, timed.witness, c.native);
+  }
+  const bool is_twin = plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps &&
+                       timed.last_step == nullptr;
   if (!is_twin) certification.run_twin(plan, c);
   certification.finish();
   certification.judge(c.native);

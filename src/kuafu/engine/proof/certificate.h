@@ -72,7 +72,8 @@ struct Proof {
 struct Certificate : Proof {
   std::string reference = "oracle";  ///< "oracle"; "engine": one rank, for models it does not know
   /// The plan itself in its own type: its first steps, one drawn by the seed and the last, which
-  /// are also the timed run's to the bit. The members above are of its f64 twin.
+  /// are also the timed run's to the bit; of a plan that is too large for copies of its states the last
+  /// step alone, compared as it was made, where that can be. The members above are of its f64 twin.
   Proof native;
 
   /// The verdict of both: no better than the native one.
@@ -86,6 +87,7 @@ struct PushedRun;
 /// What is known of the timed run, where there was one.
 struct TimedRun {
   const Witness* witness = nullptr;            ///< of replicas in step
+  const Proof* last_step = nullptr;            ///< compared as it was made (LastStepCheck)
   const PushedRun* pushed = nullptr;           ///< of others
   bool is_resumed = false;                     ///< it went on from a checkpoint, maybe of step 0
   std::optional<double> validation_loss = {};  ///< after its last step
@@ -96,7 +98,7 @@ struct TimedRun {
 /// with each other. What a witness saw of the timed run must come again to the bit. Same answer on
 /// every rank. Collective. Books nothing. `memory_limit`: bytes the reference and what it is
 /// compared with may take; above it a scaled-down model of the same shape family is certified and
-/// the level says so. What cannot be certified is "not_run" with the reason. `threads`: checks at
+/// the level says so, and native is the timed run's `last_step` where that was compared. What cannot be certified is "not_run" with the reason. `threads`: checks at
 /// once, 0: as many as cores and memory allow; the answer is the same.
 Certificate certify(const Plan& plan, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,

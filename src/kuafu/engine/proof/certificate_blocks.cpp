@@ -37,12 +37,13 @@ oracle::Tensors flat(const oracle::BlockFlows& flows, const oracle::Tensors& sum
 class BlockCheck {
  public:
   BlockCheck(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
-             Reference& reference, Proof& proof)
+             Reference& reference, Proof& proof, const std::vector<size_t>& which)
       : plan_(plan),
         is_(evidence),
         weights_(weights),
         reference_(reference),
         proof_(proof),
+        which_(which),
         mine_(flat(evidence.flows, evidence.gradients)) {
     const oracle::BlockGradients exact = blocks(DType::kF64);
     exact_ = flat(exact.flows, exact.sums.gradients);
@@ -69,7 +70,7 @@ class BlockCheck {
  private:
   oracle::BlockGradients blocks(DType type) const {
     return reference_.blocks(is_.step, in_type(weights_, scalar_type(type)), is_.flows,
-                             is_.routes.tensors, is_.report.loss_scale);
+                             is_.routes.tensors, is_.report.loss_scale, which_);
   }
 
   /// How far a computation that rounds is from the exact one, relative to the norm of its terms.
@@ -138,6 +139,7 @@ class BlockCheck {
   const oracle::Tensors& weights_;
   Reference& reference_;
   Proof& proof_;
+  const std::vector<size_t>& which_;
   oracle::Tensors mine_, exact_;
   std::map<std::string, double> size_;  ///< norms of what is summed
   Lost lost_;  ///< the tensor that rounding alone moves most, beyond its bound
@@ -146,7 +148,7 @@ class BlockCheck {
 }  // namespace
 
 void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
-                  Reference& reference, Proof& proof) {
+                  Reference& reference, Proof& proof, const std::vector<size_t>& which) {
   const bool has_ended = proof.verdict == "not_run" && !proof.reason.empty();
   if (!evidence.is_by_blocks || has_ended) return;
   if (evidence.flows.empty()) {
@@ -155,7 +157,7 @@ void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tens
                 "no block of the model hands on one tensor that could be kept: its blocks are "
                 "compared with nothing"));
   }
-  BlockCheck(plan, evidence, weights, reference, proof).run();
+  BlockCheck(plan, evidence, weights, reference, proof, which).run();
 }
 
 }  // namespace kuafu

@@ -36,12 +36,12 @@ class OracleReference : public Reference {
   }
   oracle::BlockGradients blocks(int64_t step, const oracle::Tensors& weights,
                                 const oracle::BlockFlows& flows, const oracle::Routes& routes,
-                                double scale) override {
+                                double scale, const std::vector<size_t>& which) override {
     const int64_t batch = plan_.train.batch;
     const oracle::Samples samples{
         .tokens = data_.train(step * batch, batch), .first = 0, .step = step, .batch = batch};
     auto out = oracle::block_gradients(*model_, weights, samples, flows,
-                                       routes.empty() ? nullptr : &routes, scale);
+                                       routes.empty() ? nullptr : &routes, scale, which);
     for (auto* sums : {&out.sums.gradients, &out.sums.absolute}) {
       for (auto& [name, t] : *sums) t = t.to(at::kDouble) / scale;
     }
@@ -131,7 +131,8 @@ class EngineReference : public Reference {
     return gradients_of(engine, loss);
   }
   oracle::BlockGradients blocks(int64_t, const oracle::Tensors&, const oracle::BlockFlows&,
-                                const oracle::Routes&, double) override {
+                                const oracle::Routes&, double,
+                                const std::vector<size_t>&) override {
     return {};
   }
   oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) override {

@@ -30,10 +30,12 @@ class Reference {
   virtual oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
                                               const oracle::Routes& routes, double scale) = 0;
   /// Every block by itself from what passed its boundaries in a run, the loss times `scale` in it;
-  /// flows without blocks where the reference has none. Sums are in f64, without the scale.
+  /// flows without blocks where the reference has none. Sums are in f64, without the scale. `which`:
+  /// indices of the blocks alone; empty: all.
   virtual oracle::BlockGradients blocks(int64_t step, const oracle::Tensors& weights,
                                         const oracle::BlockFlows& flows,
-                                        const oracle::Routes& routes, double scale) = 0;
+                                        const oracle::Routes& routes, double scale,
+                                        const std::vector<size_t>& which = {}) = 0;
   /// One of `count` equal parts of a step's samples, in the order of replicas; parts add up.
   struct Share {
     int64_t index = 0, count = 1;

@@ -28,10 +28,11 @@ struct Evidence {
 
 /// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is
 /// the state it starts from, and stays in a step that diverges. `unbooked`: not null takes the ops of
-/// LibTorch of this rank's step that no table of kinds knows. Collective over `world`, the engine's own.
+/// LibTorch of this rank's step that no table of kinds knows. `book`: the engine's, which has the step
+/// and nothing of the evidence; may be null. Collective over `world`, the engine's own.
 enum class Look : uint8_t { kWhole, kBlocksToo };
 Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look = Look::kWhole,
-                 std::set<std::string>* unbooked = nullptr);
+                 RankBook* book = nullptr, std::set<std::string>* unbooked = nullptr);
 
 /// How far the reference itself is from f64 in the type of a run: of one of its steps, and to first
 /// order of those that follow.

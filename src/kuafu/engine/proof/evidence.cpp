@@ -32,7 +32,7 @@ class StepOps {
 
 }  // namespace
 
-Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look,
+Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look, RankBook* book,
                  std::set<std::string>* unbooked) {
   Evidence e;
   e.step = engine.steps_done();
@@ -43,8 +43,10 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
   if (look == Look::kBlocksToo) engine.keep_flows();
   try {
     const StepOps watched(unbooked);
+    const BookScope booked(book);
     e.report = engine.step([&](std::span<const ParamShard> ready) {
       const TraceScope untraced(nullptr);
+      const BookScope apart(nullptr);
       WholeGradients all = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
       e.gradients = std::move(all.tensors);
       e.gradients_disagreement = std::move(all.disagreement);

@@ -30,7 +30,8 @@ class ShareReference : public Reference {
     return share(step, share_, weights);
   }
   oracle::BlockGradients blocks(int64_t, const oracle::Tensors&, const oracle::BlockFlows&,
-                                const oracle::Routes&, double) override {
+                                const oracle::Routes&, double,
+                                const std::vector<size_t>&) override {
     return {};
   }
   /// With the mean loss of the worker's samples.

@@ -5,6 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/base/trace.h"
+#include "kuafu/meter/book.h"
+
 namespace kuafu {
 
 const Context* KeptFlows::context_of(const std::string& block) const {
@@ -21,6 +24,8 @@ void KeptFlows::add(const ModelBlock& block, Boundary boundary, const Flow& flow
                     const Side& side) {
   const Context* context = context_of(block.name());
   if (context == nullptr || flow.size() != 1 || !flow[0].defined() || flow[0].dim() != 3) return;
+  const BookScope unbooked(nullptr);  // a proof's
+  const TraceScope untraced(nullptr);
   const Tensor t = flow[0].detach();
   const TokenGrid grid = side.grid(context->activation(Stream::kOuter));
   const auto& dims = grid.activation.dims;
