@@ -17,13 +17,43 @@ if(KUAFU_HAS_TORCH)
   # pending. Even an empty one takes 2.2 s with this, 4.5 s with autograd's headers and torch/library.h too.
   target_precompile_headers(kuafu_torch_pch PRIVATE <ATen/ATen.h>)
   target_compile_options(kuafu_torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  # What ccache takes for its content, which has absolute paths in it: what it is made of.
+  file(WRITE "${CMAKE_BINARY_DIR}/CMakeFiles/kuafu_torch_pch.dir/cmake_pch.hxx.gch.sum"
+    "${LibTorch_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${KUAFU_SANITIZE}\n")
 endif()
 
 # Files with LibTorch are compiled `size` at a time: most of a file's time goes into its headers and their
 # templates, so that eight together take a third of the time of eight. Names in anonymous namespaces must
 # then differ between the files of a target. -D KUAFU_UNITY=OFF compiles file by file.
+# CMake's own unity build names files by absolute paths, with which ccache finds nothing in another checkout.
 function(kuafu_compile_in_batches target size)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${KUAFU_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
+  if(NOT KUAFU_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(alone "")  # no C++, or of flags of their own
+  set(batched "")
+  foreach(file IN LISTS sources)
+    get_source_file_property(options "${file}" COMPILE_OPTIONS)
+    if(options OR NOT file MATCHES "\\.cpp$")
+      list(APPEND alone "${file}")
+    else()
+      get_filename_component(file "${file}" ABSOLUTE)
+      file(RELATIVE_PATH file "${CMAKE_CURRENT_BINARY_DIR}" "${file}")
+      list(APPEND batched "#include \"${file}\"")
+    endif()
+  endforeach()
+  list(LENGTH batched count)
+  set(first 0)
+  while(first LESS count)
+    list(SUBLIST batched ${first} ${size} lines)
+    list(JOIN lines "\n" lines)
+    set(batch "${CMAKE_CURRENT_BINARY_DIR}/${target}_from_${first}.cpp")
+    file(GENERATE OUTPUT "${batch}" CONTENT "${lines}\n")
+    list(APPEND alone "${batch}")
+    math(EXPR first "${first} + ${size}")
+  endwhile()
+  set_property(TARGET ${target} PROPERTY SOURCES ${alone})
 endfunction()
 
 # What libraries and executables share: flags, include root, Kuafu and external libraries, LibTorch.

@@ -10,7 +10,7 @@ if(KUAFU_CCACHE AND KUAFU_CCACHE_PROGRAM)
   foreach(language IN ITEMS C CXX CUDA)
     set(CMAKE_${language}_COMPILER_LAUNCHER
         ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-        CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${KUAFU_CCACHE_PROGRAM})
+        CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_PCH_EXTSUM=1 ${KUAFU_CCACHE_PROGRAM})
   endforeach()
   message(STATUS "Kuafu: ccache   found ${KUAFU_CCACHE_PROGRAM}")
 else()

@@ -154,10 +154,9 @@ class LargePlans {
     if (m.policy == "static" && once_in(2)) m.static_share = 0.5;
     if (m.policy == "auto" && once_in(2)) m.margin = 0.2;
     if (once_in(3)) m.disk_path = "/var/tmp";
-    // Of bytes that are drawn for the chunks: a key more leaves all other draws as they are.
-    if (m.policy == "auto" && m.device.value_or(0) % 3 == 1) m.horizon = "cycle";
-    if (m.has_disk() && m.chunk_size % 3 == 1) m.gradients = "disk";
-    if (m.recompute == Recompute::kFull && m.chunk_size % 3 == 2) m.activations = "host";
+    if (m.policy == "auto" && once_in(3)) m.horizon = "cycle";
+    if (m.has_disk() && once_in(2)) m.gradients = "disk";
+    if (m.recompute == Recompute::kFull && once_in(3)) m.activations = "host";
   }
 
   /// Of gradients in half precision and of others: none, one that stays, one that follows overflows.
