@@ -32,9 +32,8 @@ RankResult run_with(const Plan& plan, const Registries& registries, bool is_cert
   options.is_certified = is_certified;
   options.certificate_memory = kMemory;
   options.make_data = tests::data_of;
-  tests::run_ranks(1, [&](Communicator& world) {
-    result = run_rank(plan, registries, world, options);
-  });
+  tests::run_ranks(
+      1, [&](Communicator& world) { result = run_rank(plan, registries, world, options); });
   return result;
 }
 
@@ -79,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         tests::Family{"plain", {}}, tests::Family{"f64", {{"model.dtype", "f64"}}},
         tests::Family{"micro_batches", {{"train.micro_batch", "1"}}},
-        tests::Family{"untied", {{"model.kind", "vit"}, {"model.image", "16"}, {"model.patch", "4"}}},
+        tests::Family{"untied",
+                      {{"model.kind", "vit"}, {"model.image", "16"}, {"model.patch", "4"}}},
         tests::Family{"bert", {{"model.kind", "bert"}}},
         tests::Family{"sgd", {{"optimizer.kind", "sgd"}, {"optimizer.lr", "0.1"}}},
         tests::Family{"adam", {{"optimizer.kind", "adam"}}},
@@ -138,7 +138,9 @@ RankResult result_of_rule(const std::function<void(RulePiece& piece)>& spoil) {
 
 TEST(LastStepOf, AnUpdateThatIsWrongInOneElementIsDifferent) {
   expect_named(result_of_rule([](RulePiece&) {}).certificate, "equal");
-  const auto one_of = [](const Tensor& t) { t.view({-1}).narrow(0, t.numel() / 2, 1).mul_(1.0001); };
+  const auto one_of = [](const Tensor& t) {
+    t.view({-1}).narrow(0, t.numel() / 2, 1).mul_(1.0001);
+  };
   expect_named(result_of_rule([&](RulePiece& p) { one_of(p.value); }).certificate, "different");
   expect_named(result_of_rule([&](RulePiece& p) { one_of(p.slots[0]); }).certificate, "different",
                "m of ");
@@ -148,11 +150,11 @@ TEST(LastStepOf, AnUpdateThatIsWrongInOneElementIsDifferent) {
 
 // What it cannot look at is certified by a smaller model, as before, and says so.
 TEST(LastStepOf, OtherPlansIsTheMiniatures) {
-  for (const Overrides& other : std::vector<Overrides>{
-           {{"model.dtype", "bf16"}},
-           {{"optimizer.kind", "lamb"}},
-           {{"model.kind", "moe_gpt"}, {"model.experts", "4"}},
-           {{"parallel.data", "1"}, {"optimizer.kind", "muon"}}}) {
+  for (const Overrides& other :
+       std::vector<Overrides>{{{"model.dtype", "bf16"}},
+                              {{"optimizer.kind", "lamb"}},
+                              {{"model.kind", "moe_gpt"}, {"model.experts", "4"}},
+                              {{"parallel.data", "1"}, {"optimizer.kind", "muon"}}}) {
     const Certificate c = run_with(large_plan(other), builtin_registries()).certificate;
     EXPECT_EQ(c.verdict, "equal") << c.native.describe();
     EXPECT_EQ(c.native.level, "scaled");

@@ -254,13 +254,13 @@ struct Chosen {
 TEST(Tiers, AreCertifiedByTheMovesOfTheRun) {
   std::vector<Chosen> all;
   Registries registries = builtin_registries();
-  registries.policies.add("told", "the longest unused leaves first, written down",
-                          {.keys = {"prefetch"}, .choose = [&](const memory::Known& k) {
-                             const memory::Choice choice = memory::lru_policy(k);
-                             all.push_back({k.bytes_of(0), k.budget, k.moment,
-                                            k.moment_ahead(0).in_use, choice});
-                             return choice;
-                           }});
+  registries.policies.add(
+      "told", "the longest unused leaves first, written down",
+      {.keys = {"prefetch"}, .choose = [&](const memory::Known& k) {
+         const memory::Choice choice = memory::lru_policy(k);
+         all.push_back({k.bytes_of(0), k.budget, k.moment, k.moment_ahead(0).in_use, choice});
+         return choice;
+       }});
   const Overrides chunks = {{"memory.chunk_size", "3000"}, {"train.steps", "3"}};
   Plan plan = plan_with(both(chunks, policy("lru", least_budget(chunks) * 9 / 8)));
   plan.memory.policy = "told";

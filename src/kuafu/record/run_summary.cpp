@@ -201,9 +201,9 @@ void print_moves(const Json& moves) {
   for (const Json& s : moves["wait_s"]) waited = std::max(waited, s.get<double>());
   std::cout << "  moves           " << print_bytes(sum_of(moves["to_device_bytes"]))
             << " to the device, " << print_bytes(sum_of(moves["to_host_bytes"])) << " to the host"
-            << of_disk(moves) << of_activations(moves) << "; a rank waited up to " << print_seconds(waited) << "; "
-            << sum_of(moves["prefetch_hits"]) << " of " << sum_of(moves["prefetches"])
-            << " prefetches used; ";
+            << of_disk(moves) << of_activations(moves) << "; a rank waited up to "
+            << print_seconds(waited) << "; " << sum_of(moves["prefetch_hits"]) << " of "
+            << sum_of(moves["prefetches"]) << " prefetches used; ";
   if (moves["regret_bytes"].is_array()) {
     std::cout << print_bytes(sum_of(moves["regret_bytes"])) << " a step over the least of "
               << print_bytes(sum_of(moves["least_bytes"])) << "\n";
@@ -273,9 +273,11 @@ void print_certificate(const Json& d) {
       std::cout << "    this run, " << type << words_of_proven_steps(d) << ": " << native << "\n";
     }
   }
-  const bool is_small = c["level"] == "scaled" && c["native"].is_object() && c["native"]["level"] == "full";
+  const bool is_small =
+      c["level"] == "scaled" && c["native"].is_object() && c["native"]["level"] == "full";
   if (!twin.empty()) {
-    std::cout << (is_small ? "    a smaller model in f64   " : "    its f64 twin   ") << twin << "\n";
+    std::cout << (is_small ? "    a smaller model in f64   " : "    its f64 twin   ") << twin
+              << "\n";
   }
 }
 

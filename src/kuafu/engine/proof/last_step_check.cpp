@@ -251,8 +251,8 @@ void LastStepCheck::check_elements(const std::string& name, const RulePiece& pie
   const auto found = std::find(names_.begin(), names_.end(), name);
   const auto& slots = slot_names_[static_cast<size_t>(found - names_.begin())];
   if (slots.size() != piece.slots.size()) {
-    return proof_.refute(at_step(e, text(name, " has ", piece.slots.size(), " slots in its update, ",
-                                         slots.size(), " in its state")));
+    return proof_.refute(at_step(e, text(name, " has ", piece.slots.size(),
+                                         " slots in its update, ", slots.size(), " in its state")));
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     e.before.slots[slots[i]][name] = part_of(before_.slots[i]);
@@ -273,8 +273,8 @@ void LastStepCheck::finish(Engine& engine, const StepReport& report) {
   proof_.gradient.add(report.grad_norm == norm ? 0 : std::abs(report.grad_norm / norm - 1),
                       kFactor * unit_roundoff(DType::kF64) * terms, at_step(e, "norm"));
   if (updated_ != elements_) {
-    proof_.refute(at_step(e, text(updated_, " elements were updated, ", elements_,
-                                  " have a gradient")));
+    proof_.refute(
+        at_step(e, text(updated_, " elements were updated, ", elements_, " have a gradient")));
   }
   if (engine.optimizer().state().num_steps != num_updates_ + 1) {
     proof_.refute(at_step(e, "the optimizer counts no update for it"));

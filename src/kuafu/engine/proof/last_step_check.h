@@ -69,7 +69,7 @@ class LastStepCheck : public UpdateObserver {
   Proof proof_;
   int64_t step_ = 0, num_updates_ = 0;
   LossScale scale_;
-  std::vector<std::string> names_;                        // of the shards, in their order
+  std::vector<std::string> names_;                         // of the shards, in their order
   std::map<size_t, std::vector<std::string>> slot_names_;  // by shard
   Before before_;
   double squares_ = 0;  // of the gradients
