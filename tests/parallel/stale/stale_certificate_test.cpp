@@ -52,7 +52,11 @@ TEST(StaleCertificate, EndsWhereRoundingAloneMovesALoss) {
   options.is_certified = true;
   options.push_script = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
   const Plan plan = small_plan(
-      stale(3, 1, 2, {{"optimizer.beta2", "0"}, {"model.dtype", "bf16"}, {"train.steps", "5"}}));
+      stale(3, 1, 2,
+            {{"optimizer.beta2", "0"},
+             {"model.dtype", "bf16"},
+             {"train.steps", "5"},
+             {"train.validation_batches", "0"}}));  // on some processors it has diverged by then
   const Certificate c = run_plan(plan, options)[0].certificate;
   EXPECT_NE(c.verdict, "different") << c.describe() << "; native " << c.native.describe();
   EXPECT_LT(c.native.steps.size(), 5U) << c.native.describe();
