@@ -112,11 +112,12 @@ bool LastStepCheck::is_possible(const Plan& plan, const Registries& registries,
     for (const std::string& name : part.weights) elements += num_elements(weights.at(name));
     most = std::max(most, elements);
   }
-  // Weights, the run's gradients and the reference's, its terms, its leaves; what a block keeps.
+  // Weights, the run's gradients, the reference's and its terms, twice (in the run's type too), a
+  // difference, leaves; and what a block keeps.
   const int64_t tokens = plan.train.batch * m.sequence;
   const int64_t kept =
       tokens * std::max(12 * m.hidden + 2 * m.ffn_width() + 4 * m.heads * m.sequence, 3 * m.vocab);
-  return 8 * (6 * most + kept) <= memory_limit;
+  return 8 * (8 * most + kept) <= memory_limit;
 }
 
 LastStepCheck::LastStepCheck(const Plan& plan, const Registries& registries,
