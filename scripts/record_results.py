@@ -58,6 +58,9 @@ TIMED = [
      f"{BIN}/micro_step predict --rounds 3 --json results/benchmarks/predicted-h1024.json"),
     ("benchmarks/overhead-h1024.json", 25,
      f"{BIN}/micro_step profile --rounds 2 --sequence 1024 --batch 4 --json results/benchmarks/overhead-h1024.json"),
+    ("offload_baselines/result.json", 12, f"{PYTHON} experiments/offload_baselines/run.py"),
+    ("gemini/existence.json", 15, "mkdir -p results/gemini && build/release/bin/kuafu run experiments/gemini/existence.toml --certify "
+                                  "--certify-memory 6GB --json results/gemini/existence.json"),
     ("data_parallel/result.json", 15, f"{PYTHON} experiments/data_parallel/run.py"),
     ("pipeline_bubble/measured.json", 4, f"{PYTHON} experiments/pipeline_bubble/run.py --measure"),
 ]
@@ -67,6 +70,7 @@ COUNTED = [
     ("composition/result.json", 8, f"{PYTHON} experiments/composition/run.py"),
     ("zero_memory/result.json", 9, f"{PYTHON} experiments/zero_memory/run.py"),
     ("activation_memory/result.json", 4, f"{PYTHON} experiments/activation_memory/run.py"),
+    ("gemini/result.json", 25, f"{PYTHON} experiments/gemini/run.py"),
     ("crossover/result.json", 8, f"{PYTHON} experiments/crossover/run.py"),
     ("long_sequence/result.json", 8, f"{PYTHON} experiments/long_sequence/run.py"),
     ("moe_scaling/result.json", 8, f"{PYTHON} experiments/moe_scaling/run.py"),

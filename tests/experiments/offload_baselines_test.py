@@ -20,12 +20,12 @@ import run
 SECONDS = {"all offloaded": 4.0, "deepspeed_style": 3.0, "patrickstar_style": 2.1, "gemini_style": 2.1, "optimal": 2.0}
 
 
-def result_of(seconds=SECONDS, fitting=1.01, **change):
+def result_of(seconds=SECONDS, fitting=1.01, verdict="equal", **change):
     rows = [{"system": s, "share": share, "round": r, "budget_bytes": 1, "step_s": seconds[s] * (1 + r / 10), "to_device_bytes": 10 * seconds[s],
-             "to_host_bytes": 0, "wait_s": 0, "same_losses": True, "certificate": {"verdict": "equal"}} | change
+             "to_host_bytes": 0, "wait_s": 0, "same_losses": True} | change
             for s in seconds for share in (0.2, 0.5) for r in range(3)]
     fits = [{"system": s, "round": r, "step_s": t} for s, t in (("no tiers", 1.0), ("gemini_style", fitting)) for r in range(3)]
-    return {"scale": {}, "rows": rows, "fits": fits}
+    return {"scale": {}, "rows": rows, "fits": fits, "certified": [{"certificate": {"verdict": verdict}}]}
 
 
 class Quick(unittest.TestCase):
@@ -37,7 +37,7 @@ class Quick(unittest.TestCase):
     def test_each_claim_can_fail(self):
         for at, broken in enumerate((result_of(SECONDS | {"gemini_style": 2.3}), result_of(SECONDS | {"gemini_style": 3.2}),
                                      result_of(fitting=1.04), result_of(SECONDS | {"patrickstar_style": 1.9}), result_of(same_losses=False),
-                                     result_of(certificate={"verdict": "different"}))):
+                                     result_of(verdict="different"))):
             self.assertFalse(run.verdicts(broken)[at]["holds"], at)
 
     def test_every_system_trains_what_no_tiers_do(self):
