@@ -47,6 +47,7 @@ TIMED = [
     ("quickstart/run.jsonl", 12, "scripts/run.sh --out build/quickstart_recorded && cp build/quickstart_recorded/run.jsonl "
                                  "build/quickstart_recorded/results.h5 results/quickstart/"),
     *steps(),
+    ("benchmarks/disk.json", 4, f"{PYTHON} experiments/micro/disk.py"),
     ("benchmarks/allreduce.json", 12, f"{PYTHON} experiments/micro/allreduce.py"),
     ("benchmarks/optimizer.json", 3, f"{BIN}/micro_optimizer --rounds 20 --json results/benchmarks/optimizer.json"),
     *((f"benchmarks/trace-h{hidden}.json", 1, f"{BIN}/micro_trace examples/gpt.toml --rounds {rounds} --set model.hidden={hidden} "
