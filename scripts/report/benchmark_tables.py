@@ -17,6 +17,7 @@ for folder in ("scripts", "scripts/report", "experiments/micro"):
 import allreduce
 import async_save
 import check_results
+import disk
 from experiment import markdown
 
 
@@ -79,6 +80,7 @@ SECTIONS = [
     ("A training step against PyTorch", "step-*.json",
      ("mode", "ranks", "hidden", "slower / faster", "ratio, 95 %", "losses apart", "steps compared"), step),
     ("All-reduce", "allreduce.json", None, lambda d: allreduce.table(d).splitlines()),
+    ("The disk tier beside fio", "disk.json", None, lambda d: disk.table(d).splitlines()),
     ("The update", "optimizer.json", ("rule", "ranks", "bytes an element", "Kuafu, ms", "limit, ms", "LibTorch, ms", "by its", "Kuafu, GB/s",
                                       "limit / Kuafu, quartiles", "LibTorch / Kuafu, quartiles"), optimizer),
     ("What a trace costs", "trace*.json", ("hidden", "events", "without, ms", "with, ms", "with / without, quartiles",
