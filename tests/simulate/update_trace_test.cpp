@@ -66,6 +66,9 @@ TEST(PassesOfUpdates, AreOneToMeasureAndOneToUpdate) {
   const std::vector<Overrides> ways = {{{"optimizer.clip", "0"}},
                                        {{"optimizer.clip", "1e-3"}},
                                        {{"optimizer.clip", "1e-3"}, {"train.loss_scale", "8"}}};
+  for (const std::string& kind : builtin_optimizer_names()) {  // of matrices: by their own calls
+    EXPECT_TRUE(kPasses.contains(kind) || kind == "muon") << kind << " has no row";
+  }
   for (const auto& [kind, passes] : kPasses) {
     for (const Overrides& way : ways) {
       const Plan plan = tests::small_plan(

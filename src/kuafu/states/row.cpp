@@ -53,6 +53,11 @@ StateRow row_of(const Param& p, const Axes& replicas, const Residency& residency
                .dtype = dtype_of(p.value),
                .parameter = here(residency.parameters),
                .gradient = here(residency.gradients)};
+  if (row.parameter.portion == Portion::kPart) {
+    for (auto& [axis, type] : row.parameter_types) {
+      if (contains(replicas, axis)) type = AxisType::kSharded;
+    }
+  }
   for (size_t k = 0; k < slots.slots.size(); ++k) {
     row.slots.push_back({slots.names[k], dtype_of(slots.slots[k]), here(residency.slots)});
   }

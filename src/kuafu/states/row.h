@@ -30,8 +30,8 @@ struct StateRow {
   Shape shape;       ///< logical, without padding
   LayerSplit layers;
   Layout placement;  ///< of the padded shape
-  /// Along each axis of several ranks, in the order of the mesh: of the parameter, and of the gradient that
-  /// backward leaves, before any sum.
+  /// Along each axis of several ranks, in the order of the mesh: of the parameter between its uses, and
+  /// of the gradient that backward leaves, before any sum.
   std::vector<std::pair<std::string, AxisType>> parameter_types, gradient_types;
   Axes replicas;  ///< what is in parts is split over these
   DType dtype = DType::kF32;
