@@ -96,6 +96,16 @@ TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
       std::regex_search(explained(set(settings), kOk), std::regex("master +f32 +part +device")));
 }
 
+TEST(Explain, SaysThatPartsAreSharded) {
+  for (const char* stage : {"2", "3"}) {
+    const Json json = Json::parse(explained(
+        set({text("parallel.zero=", stage), "parallel.data=2"}, {"--json", "-"}), kOk));
+    for (const Json& row : json["states"]) {
+      EXPECT_EQ(row["value"]["types"]["data"], *stage == '3' ? "sharded" : "replicated");
+    }
+  }
+}
+
 TEST(Explain, SaysWhatGoesBetweenTiers) {
   const Arguments settings = {"memory.policy=host", "memory.device=1 GB", "train.steps=5"};
   const Json json = Json::parse(explained(set(settings, {"--json", "-"}), kOk));

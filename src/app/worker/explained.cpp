@@ -199,11 +199,7 @@ Json state_json(const StateRow& row) {
   Json parameter = residence_json(row.parameter), gradient = residence_json(row.gradient);
   parameter["types"] = types_json(row.parameter_types);
   gradient["types"] = types_json(row.gradient_types);
-  Json layout = Json::array();  // by dim: the axes that shard it
-  for (const Axes& axes : row.placement.dims) layout.push_back(axes);
   return {{"parameter", row.name},
-          {"shape", row.shape},
-          {"layout", layout},
           {"dtype", to_string(row.dtype)},
           {"layers", {{"stacked", row.layers.is_stacked}, {"parts", row.layers.parts}}},
           {"replicas", row.replicas},
