@@ -99,7 +99,7 @@ TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
 TEST(Explain, SaysThatPartsAreSharded) {
   for (const char* stage : {"2", "3"}) {
     const Json json = Json::parse(explained(
-        set({text("parallel.zero=", stage), "parallel.data=2"}, {"--json", "-"}), kOk));
+        set({std::string("parallel.zero=") + stage, "parallel.data=2"}, {"--json", "-"}), kOk));
     for (const Json& row : json["states"]) {
       EXPECT_EQ(row["value"]["types"]["data"], *stage == '3' ? "sharded" : "replicated");
     }

@@ -21,8 +21,8 @@ RankResult run_with(const Plan& plan, SaveOptions save) {
 
 /// "adamw.m" of "adamw.m.blocks.0.norm1.weight", "" of a parameter.
 std::string kind_of(const std::string& name) {
-  for (const char* kind : {"adam.m.", "adam.v.", "adamw.m.", "adamw.v.", "sgd.velocity.", "lamb.m.", "lamb.v.",
-                           "lars.velocity.", "muon.m.", "muon.v.", "muon.velocity."}) {
+  for (const char* kind : {"adam.m.", "adam.v.", "adamw.m.", "adamw.v.", "sgd.velocity.", "lamb.m.",
+                           "lamb.v.", "lars.velocity.", "muon.m.", "muon.v.", "muon.velocity."}) {
     if (name.rfind(kind, 0) == 0) return kind;
   }
   return "";
