@@ -250,6 +250,8 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
        {"plan.toml:2: ", "has no effect with optimizer.warmup = 0", "nearest: warmup = 1"}},
       {"[optimizer]\nkind = \"lamb\"\nscaled_layers = \"decayed\"\n",
        {"plan.toml:3: ", "has no effect with optimizer.weight_decay = 0.01", "\"included\""}},
+      {"[optimizer]\nkind = \"muon\"\nweight_decay = 0\nexclude = \"none\"\n",
+       {"plan.toml:4: ", "has no effect with optimizer.weight_decay = 0 of \"muon\"", "\"auto\""}},
       {"[optimizer]\nkind = \"sgd\"\nweight_decay = 0\nexclude = \"vectors\"\n",
        {"plan.toml:4: ", "has no effect with optimizer.weight_decay = 0 of \"sgd\"",
         "exclude = \"auto\""}},

@@ -142,10 +142,12 @@ void check_variants(const Plan& plan, const Origins& origins) {
 /// Layers can be left out of decay and of trust ratios alone.
 void check_exclusion(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
   const OptimizerPlan& o = plan.optimizer;
-  KUAFU_REQUIRE(o.exclude != "vectors" || o.weight_decay > 0 || kind.is_by_layers,
+  const bool has_ratios = kind.is_by_layers && !kind.has_matrices;
+  const bool is_told = o.exclude == "vectors" || (kind.has_matrices && o.exclude != "auto");
+  KUAFU_REQUIRE(!is_told || o.weight_decay > 0 || has_ratios,
                 origins.of({"optimizer.exclude", "optimizer.weight_decay"}),
-                "optimizer.exclude = \"vectors\" has no effect with optimizer.weight_decay = 0 of ",
-                in_quotes(kind.name),
+                "optimizer.exclude = ", in_quotes(o.exclude),
+                " has no effect with optimizer.weight_decay = 0 of ", in_quotes(kind.name),
                 ", which has no trust ratios; nearest: weight_decay = 0.01, or exclude = \"auto\"");
 }
 
