@@ -164,7 +164,7 @@ TEST(BrokenPlugin, EveryOneIsAFindingOfFuzzUnderMpiAndOfCampaigns) {
   }
   // Plans that are drawn, placed and made smaller.
   const Ended ended =
-      tried({"fuzz", "--plans", "12", "--seconds", "60", "--world", "threads", "--ranks", "4"});
+      tried({"fuzz", "--plans", "24", "--seconds", "60", "--world", "threads", "--ranks", "4"});
   EXPECT_EQ(ended.code, 1) << ended.output;
   expect_has(ended.output, "error  plug-in " + library());
   EXPECT_EQ(ended.output.find("crash"), std::string::npos) << ended.output;
