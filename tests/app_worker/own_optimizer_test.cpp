@@ -48,6 +48,22 @@ TEST(OwnOptimizer, IsCertifiedAndSimulatedAndResumed) {
   EXPECT_EQ(resumed.document["loss"].back(), whole.document["loss"].back()) << resumed.output;
 }
 
+// Its ops may take other scratch where there is memory than where there is none.
+TEST(OwnOptimizer, TrainsOnTiersOfMemory) {
+  const Arguments replicas = {"parallel.data=2", "parallel.zero=3", "train.steps=3"};
+  const Ran plain = trained(replicas);
+  ASSERT_EQ(plain.code, 0) << plain.output;
+  for (const Arguments& tiers :
+       {Arguments{"memory.policy=host"}, Arguments{"memory.policy=lru", "memory.device=8 MB"}}) {
+    Arguments all = replicas;
+    all.insert(all.end(), tiers.begin(), tiers.end());
+    const Ran ran = trained(all, {"--certify"});
+    ASSERT_EQ(ran.code, 0) << ran.output;
+    EXPECT_EQ(ran.document["loss"], plain.document["loss"]) << tiers[0];
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "equal") << ran.output;
+  }
+}
+
 TEST(OwnOptimizer, IsNamedInListsSuitesAndErrors) {
   const auto said = [](const Arguments& command, int code) {
     const tests::Ended ended = tests::Child(command).wait();

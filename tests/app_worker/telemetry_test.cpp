@@ -76,6 +76,17 @@ TEST(Telemetry, GoesOnOverAResumeInDocumentAndTableToTheBit) {
   }
 }
 
+TEST(Telemetry, GoesOnOverARunThatRecordedNone) {
+  const tests::Folder folder;
+  const auto until = [&](const char* step, const Arguments& settings) {
+    return run(settings, {"--steps", "6", "--checkpoint", folder.path("saved"), "--resume",
+                          "--stop-at", step});
+  };
+  until("2", {kWatched});
+  EXPECT_TRUE(until("4", {}).document["telemetry"].is_null());
+  EXPECT_EQ(until("6", {kWatched}).document["telemetry"]["steps"], Json({0, 1, 4, 5}));
+}
+
 TEST(Telemetry, IsTheSameUnderMpiAndOfARuleOutOfTree) {
   const Arguments settings = {kWatched, "parallel.data=2", "parallel.zero=1",
                               "optimizer.kind=my_optimizer"};

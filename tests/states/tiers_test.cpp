@@ -285,6 +285,25 @@ TEST(Tiers, AreCertifiedByTheMovesOfTheRun) {
   }
 }
 
+// Nothing is updated then, which takes less beside the chunks than was foretold.
+TEST(Tiers, TrainWhereTheFirstStepOverflows) {
+  for (const char* kind : {"lamb", "lars", "adamw"}) {
+    const Overrides base = {{"model.dtype", "f16"},
+                            {"train.loss_scale", "dynamic"},
+                            {"train.loss_scale_start", "4e6"},
+                            {"train.telemetry", "true"},
+                            {"optimizer.kind", kind},
+                            {"train.steps", "6"}};
+    const Booked plain = on_threads(plan_with(base))[0];
+    for (const char* name : {"host", "static", "lru"}) {
+      const Overrides tiers = policy(name, 4 * least_budget({}));
+      const Booked rank = on_threads(plan_with(both(base, tiers)))[0];
+      EXPECT_TRUE(is_same(rank.trained, plain.trained)) << kind << ", " << name;
+      EXPECT_EQ(rank.moves.to_device, rank.moves.foretold) << kind << ", " << name;
+    }
+  }
+}
+
 TEST(Tiers, OfTooLittleSayWhatLiesWhere) {
   for (const int n : {1, 3}) {
     try {

@@ -22,6 +22,20 @@ pipeline::Row row_of(const pipeline::Timetable& schedule, int64_t rank) {
 
 }  // namespace
 
+namespace {
+
+/// Whether no choice of a plan is a plug-in's.
+bool is_of_this_build(const Plan& plan) {
+  const Registries own = builtin_registries();
+  return own.models.contains(plan.model.kind) && own.optimizers.contains(plan.optimizer.kind) &&
+         own.tensor.contains(plan.parallel.tensor.mode) &&
+         own.sequence.contains(plan.parallel.sequence.mode) &&
+         std::all_of(plan.parallel.layers.begin(), plan.parallel.layers.end(),
+                     [&](const LayerPlan& range) { return own.tensor.contains(range.mode); });
+}
+
+}  // namespace
+
 double read_scalar(const Tensor& t, std::string_view name) {
   const double value = t.is_meta() ? 1.0 : t.item<double>();
   TraceRecorder* trace = current_trace();
@@ -84,7 +98,8 @@ void Engine::State::foretell(const Registries& registries) {
   for (const memory::Moment& m : foretold_uses(plan, registries, world.rank()).moments) {
     in_use.push_back(m.in_use);
   }
-  store->foretell(std::move(in_use));
+  // Ops of plug-ins may take other scratch where there is memory; a skipped step updates nothing.
+  store->foretell(std::move(in_use), is_of_this_build(plan) && !plan.has_dynamic_scale());
 }
 
 std::function<double()> Engine::State::slowdown_of_step() const {

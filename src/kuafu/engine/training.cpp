@@ -52,10 +52,11 @@ Training::Training(const Plan& plan, const Registries& registries, const RunOpti
     result.resumed_from = saver_->resume();
     result.resume_changes = saver_->changes();
     result.validation = saver_->validation();
-    result.telemetry = saver_->telemetry();
+    if (plan.train.telemetry) result.telemetry = saver_->telemetry();
     meters.book.restart();  // what loading took is no step's
   }
-  if (saver_) saver_->add_telemetry(result.telemetry);
+  // What an earlier run of the folder recorded stays, also where this one records none.
+  if (saver_) saver_->add_telemetry(plan.train.telemetry ? result.telemetry : saver_->telemetry());
   if (plan.train.telemetry && result.telemetry.is_empty())
     result.telemetry.layers = engine.layer_names();
   if (options.requests != nullptr) agreement_.emplace(world, *options.requests);

@@ -71,7 +71,9 @@ class Store {
   /// The uses of a training step, once they are known; without moments where there are no tiers.
   memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
   /// See Tiers. @pre there are tiers
-  void foretell(std::vector<int64_t> in_use) { tiers_->foretell(std::move(in_use)); }
+  void foretell(std::vector<int64_t> in_use, bool is_exact) {
+    tiers_->foretell(std::move(in_use), is_exact);
+  }
 
  private:
   /// A bucket and what this replica has of it.

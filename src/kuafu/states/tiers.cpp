@@ -183,6 +183,7 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   is_training_ = then == Then::kUpdate;
   copies_.count_waits(is_training_ ? &counts_.wait_seconds : nullptr);
   held_to_.reset();
+  if (std::exchange(is_mended_, false)) steady_ = nullptr;
   if (is_training_ && reads != reads_) {
     reads_ = reads;
     in_use_ = std::exchange(foretold_, {});
@@ -212,11 +213,17 @@ void Tiers::note_in_use() {
   const int64_t in_use = device_->take_most() - bytes_here();
   if (!held_to_) return in_use_.push_back(in_use);
   const size_t moment = (*held_to_)++;
-  KUAFU_CHECK(in_use == in_use_.at(moment), "moment ", moment, " of the first step has ", in_use,
+  if (in_use == in_use_.at(moment)) return;
+  KUAFU_CHECK(!is_exact_, "moment ", moment, " of the first step has ", in_use,
               " bytes in use on the device beside its chunks; foretold were ", in_use_[moment]);
+  in_use_[moment] = in_use;  // what is chosen from the next step on follows from it
+  is_mended_ = true;
 }
 
-void Tiers::foretell(std::vector<int64_t> in_use) { foretold_ = std::move(in_use); }
+void Tiers::foretell(std::vector<int64_t> in_use, bool is_exact) {
+  foretold_ = std::move(in_use);
+  is_exact_ = is_exact;
+}
 
 memory::UseTrace Tiers::uses() {
   if (steady_) return steady_->trace;

@@ -72,8 +72,8 @@ struct MoveCounts {
 class Tiers {
  public:
   /// What will be in use beside the chunks in each moment of the training steps to come, the update
-  /// last: the policy chooses from the first one on, which is held to it.
-  void foretell(std::vector<int64_t> in_use);
+  /// last: the policy chooses from the first one on, which is held to it, or, not `is_exact`, mends it.
+  void foretell(std::vector<int64_t> in_use, bool is_exact);
 
   /// What follows the last moment of begin().
   enum class Then : uint8_t { kUpdate, kNothing };
@@ -158,8 +158,9 @@ class Tiers {
   Course* now_ = nullptr;
   size_t moment_ = 0;
   bool is_measuring_ = false, is_training_ = false;
-  int64_t before_[2] = {0, 0};      // copied when the step began
-  int64_t activations_before_ = 0;  // the same
+  bool is_exact_ = true, is_mended_ = false;  // what was foretold; since `steady_` was made
+  int64_t before_[2] = {0, 0};                // copied when the step began
+  int64_t activations_before_ = 0;            // the same
   MoveCounts counts_;
   TierCopies copies_;                             // goes before the memory
   std::unique_ptr<AwayActivations> activations_;  // null: they stay on the device

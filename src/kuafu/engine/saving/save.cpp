@@ -329,7 +329,7 @@ std::optional<int64_t> Saver::resume() {
         saved_type = saved.model.dtype;
       }
       validation_ = saved_run::read_validation(from, folder, engine_.plan());
-      telemetry_ = saved_run::read_telemetry(from, folder, engine_.plan(), engine_.layer_names());
+      telemetry_ = saved_run::read_telemetry(from, folder, engine_.layer_names());
     } catch (const ConfigError& e) {
       why = e.what();
     }

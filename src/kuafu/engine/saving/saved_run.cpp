@@ -70,10 +70,10 @@ void write_telemetry(const TelemetrySeries& series, Metadata& state) {
   if (!series.is_empty()) state[kTelemetry] = to_text(series);
 }
 
-TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder, const Plan& now,
+TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder,
                                const std::vector<std::string>& layers) {
   const auto found = from.state().find(kTelemetry);
-  if (found == from.state().end() || !now.train.telemetry) return {};
+  if (found == from.state().end()) return {};
   return telemetry_from(found->second, layers, from.step(),
                         text(folder, "/", kIndexFile, ": state.", kTelemetry));
 }

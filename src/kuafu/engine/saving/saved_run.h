@@ -31,9 +31,8 @@ ValidationSeries read_validation(const Checkpoint& from, const std::string& fold
 
 /// Nothing of a run without train.telemetry.
 void write_telemetry(const TelemetrySeries& series, Metadata& state);
-/// Empty where the checkpoint has none, or `now` takes none.
-/// `layers`: the model's.
-TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder, const Plan& now,
+/// Empty where the checkpoint has none. `layers`: the model's.
+TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder,
                                const std::vector<std::string>& layers);
 
 /// The plan that saved it.
