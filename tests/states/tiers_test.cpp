@@ -174,7 +174,7 @@ TEST(Tiers, HoldTheFirstStepToWhatIsForetold) {
     tiers.add(home, here, "block");
     free_storage(here);
     const int64_t beside = current_book()->live();
-    tiers.foretell({beside + foretold, beside, beside});
+    tiers.foretell({beside + foretold, beside, beside}, true);
     tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
     tiers.next();
     const Tensor activation = at::rand({64});
