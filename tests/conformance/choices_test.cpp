@@ -273,8 +273,10 @@ std::vector<int64_t> sizes_of(const conformance::Kind& kind, const std::string& 
     return contains({"2d", "2.5d", "3d"}, name) ? std::vector<int64_t>{1, 4, 8}
                                                 : std::vector<int64_t>{1, 3, 5};
   }
+  if (kind.name == "model" && contains({"bert", "vit"}, name)) return {2};
   std::vector<int64_t> few = kind.sizes;
-  std::erase_if(few, [](int64_t ranks) { return ranks > 3; });
+  const int64_t most = name == "moe_gpt" ? 2 : 3;
+  std::erase_if(few, [most](int64_t ranks) { return ranks > most; });
   return few;
 }
 
