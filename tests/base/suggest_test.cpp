@@ -26,6 +26,8 @@ TEST(Nearest, IgnoresCaseExceptBetweenEquals) {
 
 TEST(Nearest, TakesTheFirstOfSeveralAndNothingOfNone) {
   EXPECT_EQ(nearest("x", {"a", "b"}), "a");
+  EXPECT_EQ(nearest("poly", {"step", "polynomial"}), "polynomial");
+  EXPECT_EQ(nearest("lay", {"lag", "layers"}), "lag");
   EXPECT_EQ(nearest("x", {}), "");
 }
 

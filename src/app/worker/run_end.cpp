@@ -100,8 +100,9 @@ RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& o
   if (steps > 0 && result.skipped.size() == steps) {
     return {"failed",
             text("all ", steps, " steps overflowed in ", to_string(plan.model.dtype),
-                 " and updated nothing; lower train.loss_scale, train more steps, or use "
-                 "model.dtype = \"bf16\""),
+                 " and updated nothing; lower train.loss_scale",
+                 plan.has_dynamic_scale() ? "_start" : "",
+                 ", train more steps, or use model.dtype = \"bf16\""),
             kFailed};
   }
   return {"ok", "", kOk};

@@ -41,8 +41,11 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   std::string best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : candidates) {
+    const std::string other = lower_case(candidate);
+    const bool is_begun = folded.size() >= 3 && other.starts_with(folded);  // "poly" of "polynomial"
+    const int64_t distance = edit_distance(folded, other);
     const int64_t edits =
-        2 * edit_distance(folded, lower_case(candidate)) + (candidate == name ? 0 : 1);
+        2 * (is_begun ? std::min<int64_t>(distance, 1) : distance) + (candidate == name ? 0 : 1);
     if (edits < fewest) {
       fewest = edits;
       best = candidate;
