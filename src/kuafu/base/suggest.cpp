@@ -42,7 +42,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : candidates) {
     const std::string other = lower_case(candidate);
-    const bool is_begun = folded.size() >= 3 && other.starts_with(folded);  // "poly" of "polynomial"
+    const bool is_begun =
+        folded.size() >= 3 && other.starts_with(folded);  // "poly" of "polynomial"
     const int64_t distance = edit_distance(folded, other);
     const int64_t edits =
         2 * (is_begun ? std::min<int64_t>(distance, 1) : distance) + (candidate == name ? 0 : 1);
