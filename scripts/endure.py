@@ -59,8 +59,11 @@ def draw_training(draw, number, steps, worlds):
               "memory.policy": draw.choice(("plain", "plain", "plain", "host")), "train.telemetry": draw.choice(("false", "false", "true")),
               "train.seed": draw.randrange(1000), "train.validate_every": draw.choice((0, 7, 20))}
     if varied["memory.policy"] == "host" and draw.random() < 0.5:
-        varied |= {"memory.disk_path": "/var/tmp", "memory.chunk_size": "4 KiB", "memory.gradients": draw.choice(("host", "disk"))}
-    if varied["memory.policy"] == "host" and draw.random() < 0.5:    # most of a step is moves then
+        varied |= {"memory.disk_path": "/var/tmp", "memory.chunk_size": "4 KiB"}
+    more = random.Random(varied["train.seed"])    # leaves the draws of everything else as they are
+    if "memory.disk_path" in varied:
+        varied |= {"memory.gradients": more.choice(("host", "disk"))}
+    if varied["memory.policy"] == "host" and more.random() < 0.5:    # most of a step is moves then
         varied |= {"memory.throttle": "true", "cluster.host_gbs": 0.05}
     ranks = math.prod(value for key, value in placed.items() if key == "data" or key.endswith(".size"))
     saving = ["--every", str(draw.choice((5, 10, 25)))]

@@ -151,7 +151,9 @@ TEST(Store, RowsSayWhatEveryRankKeeps) {
       const int64_t elements = r.shape.size() == 2 ? 15 : 7;
       EXPECT_EQ(r.dtype, DType::kBF16);
       EXPECT_EQ(r.replicas, Axes{"data"});
-      EXPECT_EQ(r.parameter_types[0], std::pair(std::string("data"), AxisType::kReplicated));
+      EXPECT_EQ(r.parameter_types[0],
+                std::pair(std::string("data"),
+                          row.stage == 3 ? AxisType::kSharded : AxisType::kReplicated));
       EXPECT_EQ(r.gradient_types[0], std::pair(std::string("data"), AxisType::kPartial));
       EXPECT_EQ(r.parameter.portion == Portion::kPart, row.stage == 3) << row.name;
       EXPECT_EQ(kept[r.name], r.parameter.portion == Portion::kPart ? 0 : kReplicas * elements)
