@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Adds a scheme, an optimizer, a model, a pipeline schedule and a memory policy to a copy of the tree, each in the places that
-its row of CONTRIBUTING.md names, at most four besides its files, and in no other, builds it, and holds each of them to its conformance and to a
+its row of CONTRIBUTING.md names, at most four besides its files, and in no other, builds it, and holds each of them to its conformance on two ranks and to a
 certificate.
 
     tests/recipes/add_one_of_each.py [--keep] [--only-add]    KUAFU_SOURCE_DIR, KUAFU_BINARY_DIR: the tree and its build
@@ -225,7 +225,7 @@ def main():
         print(f"built in {time.monotonic() - began:.0f} s", flush=True)
         kuafu = build / "bin/kuafu"
         for kind, recipe in RECIPES.items():
-            run(f"conformance of the {kind}", kuafu, "conformance", *recipe["conformance"])
+            run(f"conformance of the {kind}", kuafu, "conformance", *recipe["conformance"], "--sizes", 2)
             settings = [word for s in ["train.steps=3", *recipe["plan"]] for word in ("--set", s)]
             said = run(f"a run of the {kind}", kuafu, "run", home / "examples/gpt.toml", "--certify", *settings)
             if "equal" not in re.search(r"certificate +(\S.*)", said)[1]:
