@@ -161,7 +161,7 @@ TEST(Runner, KeepsWhatALateCaseHasMeasured) {
   Runner runner(suite, fake_options(folder.path()));
   run_all(runner, suite);
   EXPECT_EQ(field(runner, 0, "status"), "timeout");
-  expect_has(field(runner, 0, "reason"), "did not end in 300 ms");
+  expect_has(field(runner, 0, "reason"), std::string("did not end in ") + kSoonShown);
   EXPECT_FALSE(value_at(runner.record().cases[0], "document.loss").empty());
 }
 
