@@ -14,6 +14,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "kuafu/base/build_info.h"
 #include "kuafu/base/units.h"
 #include "kuafu/device/disk.h"
 #include "kuafu/record/json.h"
@@ -76,7 +77,8 @@ int run(int argc, char** argv) {
   std::cout << Json{{"write_gbs", written},
                     {"read_gbs", read},
                     {"bytes", chunks * bytes},
-                    {"how", file.how()}}
+                    {"how", file.how()},
+                    {"commit", git_state().commit}}
             << "\n";
   return 0;
 }
