@@ -223,9 +223,8 @@ void LastStepCheck::measure_loss(const Evidence& e, const oracle::Tensors& weigh
   loss_rounding_ = loss_error(in(DType::kF32), loss_) * share;
 }
 
-void LastStepCheck::before_update(size_t shard, const RulePiece& piece) {
+void LastStepCheck::before_update(size_t /*shard*/, const RulePiece& piece) {
   const Apart apart(seconds_);
-  (void)shard;
   before_ = {piece.value.reshape({-1}).clone(), piece.grad.reshape({-1}).clone(), {}};
   for (const Tensor& slot : piece.slots) before_.slots.push_back(slot.reshape({-1}).clone());
 }
