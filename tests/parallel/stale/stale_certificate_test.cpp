@@ -21,7 +21,8 @@ using tests::stale;
 
 // In the timed run, whatever its order was: every loss of every worker, the servers' last values, and
 // every push by itself. SGD has bounds that tell. AdamW divides by gradients that may be nothing but
-// rounding, in some orders so that the replay must end before the run does; its pushes go on.
+// rounding: at a rate of 0.01 some orders diverge in bf16 within the six steps, at 0.001 none of 98
+// orders of a busy machine did.
 TEST(StaleCertificate, IsOfTheTimedRun) {
   const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5};
   for (const auto& [optimizer, type] : {std::pair("sgd", "f64"), std::pair("sgd", "f32"),
@@ -30,8 +31,11 @@ TEST(StaleCertificate, IsOfTheTimedRun) {
     RunOptions options;
     options.is_certified = true;
     options.slowdown = [](int rank, int64_t) { return rank == 1 ? 3 : 1; };
-    const Plan plan = small_plan(stale(
-        3, 2, 2, {{"optimizer.kind", optimizer}, {"model.dtype", type}, {"train.steps", "6"}}));
+    const Plan plan = small_plan(stale(3, 2, 2,
+                                       {{"optimizer.kind", optimizer},
+                                        {"optimizer.lr", type == std::string("bf16") ? "0.001" : "0.01"},
+                                        {"model.dtype", type},
+                                        {"train.steps", "6"}}));
     const Certificate c = run_plan(plan, options)[0].certificate;
     EXPECT_EQ(c.reference, "oracle");
     EXPECT_EQ(c.verdict, "equal") << type << c.describe();
