@@ -22,8 +22,8 @@ if(KUAFU_HAS_TORCH)
     "${LibTorch_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${KUAFU_SANITIZE}\n")
 endif()
 
-# Files with LibTorch are compiled `size` at a time: most of a file's time goes into its headers and their
-# templates, so that eight together take a third of the time of eight. Names in anonymous namespaces must
+# Files with LibTorch, and libraries under a sanitizer, are compiled `size` at a time: most of a file's time goes
+# into its headers and their templates, so that eight together take a third of the time of eight. Names in anonymous namespaces must
 # then differ between the files of a target. -D KUAFU_UNITY=OFF compiles file by file.
 # CMake's own unity build names files by absolute paths, with which ccache finds nothing in another checkout.
 function(kuafu_compile_in_batches target size)
@@ -100,6 +100,7 @@ function(kuafu_library name)
   endif()
   add_library(kuafu_${name} STATIC ${ARG_SOURCES})
   add_library(kuafu::${name} ALIAS kuafu_${name})
+  set_target_properties(kuafu_${name} PROPERTIES KUAFU_FILES "${ARG_SOURCES};${ARG_CUDA_SOURCES}")
   if(ARG_CUDA_SOURCES AND KUAFU_HAS_CUDA)
     target_sources(kuafu_${name} PRIVATE ${ARG_CUDA_SOURCES})
     target_link_libraries(kuafu_${name} PRIVATE kuafu::cuda)
@@ -109,7 +110,7 @@ function(kuafu_library name)
     set(torch TORCH)
   endif()
   kuafu_target(kuafu_${name} VISIBILITY PUBLIC DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${torch})
-  if(ARG_TORCH AND NOT name MATCHES "^parallel_")  # schemes are what people change: file by file
+  if(KUAFU_SANITIZE OR (ARG_TORCH AND NOT name MATCHES "^parallel_"))  # schemes are what people change: file by file
     kuafu_compile_in_batches(kuafu_${name} 4)
   endif()
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/src/kuafu/")
@@ -139,7 +140,7 @@ function(kuafu_executable name)
     endif()
   endforeach()
   kuafu_target(${name} VISIBILITY PRIVATE DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${flags})
-  if(ARG_TORCH)
+  if(ARG_TORCH OR KUAFU_SANITIZE)
     kuafu_compile_in_batches(${name} 4)
   endif()
   if(ARG_EXPORTS)

@@ -19,10 +19,6 @@ using test::write_text;
 
 constexpr int64_t kMostElements = 1 << 16;  // of a tensor that is walked element by element
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 /// A checkpoint of two ranks with tensors of 0 to 3 dims; no two pieces have the same bytes.
 std::string save_sample(const std::string& root, int64_t step) {
   std::vector<int64_t> data(64);

@@ -39,10 +39,6 @@ Json json_of(const toml::node& node) {
   return nullptr;
 }
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 int64_t whole(const Json& value) {
   require(value.is_number_integer(), "no whole number: " + value.dump());
   return value.get<int64_t>();

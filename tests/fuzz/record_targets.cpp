@@ -19,10 +19,6 @@ namespace {
 using test::TemporaryFolder;
 using test::write_text;
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 RunRecord sample_record(int64_t cases, int64_t tag) {
   RunRecord record;
   record.header = test::sample_header(cases);

@@ -30,10 +30,6 @@ struct Sweep {
   Settings base;  ///< every plan key as the base has it, formulas aside
 };
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 Values values_of(const Json& value) {
   return value.is_array() ? Values(value.begin(), value.end()) : Values{value};
 }

@@ -11,10 +11,6 @@
 namespace kuafu::fuzz {
 namespace {
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 Settings settings_of(const Json& table) {
   Settings settings;
   for (const auto& [key, value] : leaves_of(table)) {

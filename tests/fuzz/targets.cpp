@@ -23,10 +23,6 @@ const std::vector<std::string> kTimetables = {
     "0F0,0s0,2r0,2F0,2R0,2B0,2S0,0R0,0B0\n1r0,1F0,1s0,3r0,3F0,3B0,3S0,1R0,1B0,1S0\n",
     "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n"};
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 void require_equal(const Plan& got, const Plan& want, const std::string& what) {
   const std::string found = difference(got, want);
   require(found.empty(), what + found);

@@ -15,6 +15,10 @@ class Finding : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+inline void require(bool condition, const std::string& what) {
+  if (!condition) throw Finding(what);
+}
+
 enum class Answer : uint8_t { kValue, kRefused };
 
 /// A reader with valid inputs to begin from. `read` gives it the bytes and checks what comes back:

@@ -13,10 +13,6 @@ namespace {
 
 using test::TemporaryFolder;
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw Finding(what);
-}
-
 /// Every kind of event, two groups, a message and a sum; `rank` of two.
 Trace sample_trace(int rank) {
   TraceRecorder t(TraceRecorder::Clock::kNone);

@@ -28,7 +28,7 @@ struct ncclComm {
 
 namespace {
 
-#define STANDIN_ENTER() \
+#define STANDIN_ENTER_NCCL() \
   if (const int code = Machine::instance().enter(__func__)) return static_cast<ncclResult_t>(code)
 
 /// Communicators that some of their ranks have not joined yet, by the number in their id.
@@ -134,7 +134,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return "no more is known to the stand-in"; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   const int64_t number = Ids::instance().make();
   std::memcpy(id->internal, &number, sizeof number);
   return ncclSuccess;
@@ -142,7 +142,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   int64_t number = 0;
   std::memcpy(&number, id.internal, sizeof number);
   const auto clique = Ids::instance().join(number, size);
@@ -151,7 +151,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   Clique& clique = *comm->member->clique;
   if (clique.state_of(comm->member) == ncclInProgress) return ncclInvalidUsage;
   clique.split(comm->member, color, key, [child](MemberPtr member) {
@@ -162,76 +162,76 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
 
 // What is under way is still done, as far as the others come.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   delete comm;
   return ncclSuccess;
 }
 
 // Ends what this rank waits for; the others are not told.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   comm->member->clique->abort(comm->member);
   delete comm;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   *state = comm->member->clique->state_of(comm->member);
   return ncclSuccess;
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return collective(comm, stream, {Collective::kBroadcast, in, out, count, type, ncclSum, root});
 }
 
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return collective(comm, stream, {Collective::kReduce, in, out, count, type, op, root});
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return collective(comm, stream, {Collective::kAllReduce, in, out, count, type, op, 0});
 }
 
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return collective(comm, stream, {Collective::kAllGather, in, out, count, type, ncclSum, 0});
 }
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return collective(comm, stream, {Collective::kReduceScatter, in, out, count, type, op, 0});
 }
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return message(comm, stream,
                  {comm->member->rank, peer, true, const_cast<void*>(data), count * bytes_of(type)});
 }
 
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return message(comm, stream, {peer, comm->member->rank, false, data, count * bytes_of(type)});
 }
 
 ncclResult_t ncclGroupStart() {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   ++group.depth;
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
-  STANDIN_ENTER();
+  STANDIN_ENTER_NCCL();
   return --group.depth > 0 ? ncclSuccess : end_group();
 }
 

@@ -43,15 +43,15 @@ std::vector<std::string> policy_names() {
 }
 
 /// What there is a template for: a registry that plug-ins add to.
-struct Kind {
+struct ProjectKind {
   std::string name;    ///< as typed, and the folder of its template
   std::string what;    ///< "tensor-parallel scheme"
   std::string option;  ///< before its name on the line of `kuafu conformance`
   std::function<std::vector<std::string>()> taken;
 };
 
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {
+const std::vector<ProjectKind>& project_kinds() {
+  static const std::vector<ProjectKind> kKinds = {
       {"scheme", "tensor-parallel scheme", "", tensor_names},
       {"sequence", "sequence mode", "--sequence ", builtin_sequence_names},
       {"model", "model", "--model ", builtin_model_names},
@@ -63,12 +63,12 @@ const std::vector<Kind>& kinds() {
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
-  for (const Kind& kind : kinds()) names.push_back(kind.name);
+  for (const ProjectKind& kind : project_kinds()) names.push_back(kind.name);
   return names;
 }
 
-const Kind& kind_of(const std::string& given) {
-  for (const Kind& kind : kinds()) {
+const ProjectKind& kind_of(const std::string& given) {
+  for (const ProjectKind& kind : project_kinds()) {
     if (kind.name == given) return kind;
   }
   throw ConfigError(text("kuafu new has no kind ", in_quotes(given),
@@ -91,7 +91,7 @@ std::string plural(const std::string& what) {
   return what.ends_with("y") ? what.substr(0, what.size() - 1) + "ies" : what + "s";
 }
 
-void check_name(const Kind& kind, const std::string& name) {
+void check_name(const ProjectKind& kind, const std::string& name) {
   const std::vector<std::string> taken = kind.taken();
   KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is ",
                 with_article(kind.what), " ", in_quotes(name), " already, beside ", join(taken),
@@ -126,7 +126,7 @@ std::string replaced(std::string in, const std::string& word, const std::string&
 fs::path own_program() { return fs::read_symlink("/proc/self/exe"); }
 
 /// The words of the templates and what they become.
-std::vector<std::pair<std::string, std::string>> words_of(const Kind& kind,
+std::vector<std::pair<std::string, std::string>> words_of(const ProjectKind& kind,
                                                           const std::string& name) {
   const std::string title = camel_case(kind.name);
   return {{"my_plugin", "my_" + kind.name},
@@ -140,7 +140,7 @@ std::vector<std::pair<std::string, std::string>> words_of(const Kind& kind,
 }
 
 /// "scheme/my_scheme.cpp" -> "NAME.cpp"; empty where the file is of another kind.
-std::string file_of(const Template& from, const Kind& kind, const std::string& name) {
+std::string file_of(const Template& from, const ProjectKind& kind, const std::string& name) {
   const fs::path path(from.path);
   const std::string folder = path.parent_path().string();
   if (folder != "project" && folder != kind.name) return {};
@@ -148,7 +148,7 @@ std::string file_of(const Template& from, const Kind& kind, const std::string& n
 }
 
 /// Writes the project's files into a folder that is there. Returns their names.
-std::vector<std::string> write_project(const fs::path& folder, const Kind& kind,
+std::vector<std::string> write_project(const fs::path& folder, const ProjectKind& kind,
                                        const std::string& name) {
   std::vector<std::string> files;
   for (const Template& from : templates()) {
@@ -163,7 +163,7 @@ std::vector<std::string> write_project(const fs::path& folder, const Kind& kind,
 }
 
 /// Makes the whole project or nothing, under its name at the end.
-std::vector<std::string> make_project(const fs::path& folder, const Kind& kind,
+std::vector<std::string> make_project(const fs::path& folder, const ProjectKind& kind,
                                       const std::string& name) {
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   const std::vector<std::string> own = missing_folders(parent.string());
@@ -220,7 +220,7 @@ not 0, nothing was written)");
 }
 
 int new_command(const NewCall& call) {
-  const Kind& kind = kind_of(call.kind);
+  const ProjectKind& kind = kind_of(call.kind);
   check_name(kind, call.name);
   fs::path folder = fs::path(call.out.empty() ? call.name : call.out).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // "mine/"

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100 << 20;  // the format's own limit
-const std::string kChecksum = "checksum.", kHeaderChecksum = "header_checksum";
+const std::string kChecksumOf = "checksum.", kHeaderChecksum = "header_checksum";
 const char* const kMetadata = "__metadata__";
 
 struct DTypeName {
@@ -109,7 +109,7 @@ std::string header_of(const std::vector<TensorBytes>& tensors, const std::vector
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorBytes& t = tensors[i];
     KUAFU_CHECK(!entries.contains(t.name), "tensor ", t.name, " is written twice");
-    strings[kChecksum + t.name] = sums[i];
+    strings[kChecksumOf + t.name] = sums[i];
     entries[t.name] = {
         {"dtype", name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {end, end + t.bytes()}}};
     end += t.bytes();
@@ -278,7 +278,7 @@ void Safetensors::read_header(const std::vector<char>& head) {
   for (const auto& [name, row] : header.items()) {
     if (name == kMetadata) continue;
     entries_[name] = entry_of(name, row);
-    if (kind_ == SafetensorsKind::kCheckpoint && !metadata_.contains(kChecksum + name)) {
+    if (kind_ == SafetensorsKind::kCheckpoint && !metadata_.contains(kChecksumOf + name)) {
       damaged(text("tensor ", name, " has no checksum"));
     }
   }
@@ -326,7 +326,7 @@ std::vector<char> Safetensors::read(const std::string& name) const {
                 " has no tensor ", name);
   const Entry& e = found->second;
   std::vector<char> bytes = read_at(data_start_ + e.begin, e.end - e.begin);
-  const auto sum = metadata_.find(kChecksum + name);
+  const auto sum = metadata_.find(kChecksumOf + name);
   if (sum != metadata_.end() && sum->second != hex(checksum(bytes.data(), e.end - e.begin))) {
     damaged(text("the bytes of ", name, " do not match their checksum"));
   }
@@ -334,7 +334,7 @@ std::vector<char> Safetensors::read(const std::string& name) const {
 }
 
 const std::string& Safetensors::checksum_of(const std::string& name) const {
-  return metadata_.at(kChecksum + name);  // of every entry there is one
+  return metadata_.at(kChecksumOf + name);  // of every entry there is one
 }
 
 }  // namespace kuafu

@@ -13,8 +13,6 @@
 
 namespace kuafu {
 
-namespace {
-
 /// How one split of a group came out, the same for all of its ranks: kept once.
 struct SplitOutcome {
   std::vector<SplitKey> keys;     // by rank of the parent
@@ -22,7 +20,7 @@ struct SplitOutcome {
   std::vector<int32_t> index_in;  // by rank of the parent: rank in its group
 };
 
-struct Splitting {
+struct SimulatedSplits {
   Transport transport = Transport::kThreads;
   int size = 0;
   std::deque<std::vector<int>> groups;  // world ranks
@@ -33,7 +31,8 @@ struct Splitting {
   const SplitOutcome& split(int parent, int64_t number, int index, const SplitRule& rule);
 };
 
-const SplitOutcome& Splitting::split(int parent, int64_t number, int index, const SplitRule& rule) {
+const SplitOutcome& SimulatedSplits::split(int parent, int64_t number, int index,
+                                           const SplitRule& rule) {
   const auto known = splits.find({parent, number});
   if (known != splits.end()) {
     const SplitKey given = rule(index), first = known->second.keys[static_cast<size_t>(index)];
@@ -55,6 +54,8 @@ const SplitOutcome& Splitting::split(int parent, int64_t number, int index, cons
   }
   return splits.emplace(std::pair(parent, number), std::move(outcome)).first->second;
 }
+
+namespace {
 
 /// Recorded alone, a rank never knows that something has come: it is waited for where the program
 /// waits at the latest.
@@ -85,7 +86,7 @@ class WireBook {
 
 class SimulatedCommunicator final : public CallCommunicator {
  public:
-  SimulatedCommunicator(Splitting& splitting, int group, int index)
+  SimulatedCommunicator(SimulatedSplits& splitting, int group, int index)
       : splitting_(splitting),
         group_(group),
         index_(index),
@@ -120,7 +121,7 @@ class SimulatedCommunicator final : public CallCommunicator {
   int64_t group_number() const override { return group_; }
 
  private:
-  Splitting& splitting_;
+  SimulatedSplits& splitting_;
   int group_;
   int index_;
   const std::vector<int>& members_;
@@ -130,26 +131,25 @@ class SimulatedCommunicator final : public CallCommunicator {
 
 }  // namespace
 
-struct SimulatedWorld::State : Splitting {};
-
-SimulatedWorld::SimulatedWorld(int ranks, Transport transport) : state_(std::make_unique<State>()) {
+SimulatedWorld::SimulatedWorld(int ranks, Transport transport)
+    : splits_(std::make_unique<SimulatedSplits>()) {
   KUAFU_REQUIRE(ranks >= 1, "cannot simulate ", ranks, " ranks; give 1 or more");
-  state_->transport = transport;
-  state_->size = ranks;
+  splits_->transport = transport;
+  splits_->size = ranks;
   std::vector<int> all;
   for (int r = 0; r < ranks; ++r) all.push_back(r);
-  state_->groups.push_back(std::move(all));
+  splits_->groups.push_back(std::move(all));
 }
 
 SimulatedWorld::~SimulatedWorld() = default;
 
-int SimulatedWorld::size() const { return state_->size; }
+int SimulatedWorld::size() const { return splits_->size; }
 
 std::unique_ptr<Communicator> SimulatedWorld::communicator(int rank) {
   KUAFU_REQUIRE(rank >= 0 && rank < size(), "rank ", rank, " of a simulated world of ", size());
-  return std::make_unique<SimulatedCommunicator>(*state_, 0, rank);
+  return std::make_unique<SimulatedCommunicator>(*splits_, 0, rank);
 }
 
-const std::deque<std::vector<int>>& SimulatedWorld::groups() const { return state_->groups; }
+const std::deque<std::vector<int>>& SimulatedWorld::groups() const { return splits_->groups; }
 
 }  // namespace kuafu

@@ -16,6 +16,8 @@ namespace kuafu {
 /// over send and receive, as they count them on their wire.
 enum class Transport : uint8_t { kThreads, kMpi };
 
+struct SimulatedSplits;
+
 /// All ranks of a world that has no data. Ranks run one at a time, each to its end, in any order,
 /// and again; a collective returns at once. Books ledgers as the ranks of its transport do. What a
 /// rank does goes to its thread's recorder (base/trace.h), where groups have their number here.
@@ -33,8 +35,7 @@ class SimulatedWorld {
   const std::deque<std::vector<int>>& groups() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<SimulatedSplits> splits_;
 };
 
 }  // namespace kuafu

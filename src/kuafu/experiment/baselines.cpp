@@ -74,7 +74,7 @@ BaselinePlan read_plan(const fs::path& path) {
 }
 
 /// A `[[compare]]` with its plans read.
-struct Row {
+struct Compared {
   const ComparisonRow& written;
   Baseline baseline;
 };
@@ -94,7 +94,7 @@ class Comparer {
   }
 
   std::vector<Point> run(const std::vector<Point>& points, const std::vector<int64_t>& ranks) {
-    for (const Row& row : rows_) {
+    for (const Compared& row : rows_) {
       for (const BaselinePlan& plan : row.baseline.plans) {
         size_t made = 0;
         for (size_t i = 0; i < points.size(); ++i) {
@@ -112,7 +112,7 @@ class Comparer {
   }
 
  private:
-  Row read(const ComparisonRow& row, const std::string& folder) const {
+  Compared read(const ComparisonRow& row, const std::string& folder) const {
     const auto fail = [&](const std::string& what) {
       throw ConfigError(text(suite_.origin, ":", row.line, ": [[compare]]: ", what));
     };
@@ -126,7 +126,7 @@ class Comparer {
         fail(text("set of ", key, " would compare different work; allowed: ", kAllowed));
       }
     }
-    Row read{row, load_baseline(folder, row.baseline)};
+    Compared read{row, load_baseline(folder, row.baseline)};
     auto& plans = read.baseline.plans;
     if (row.plan.empty()) return read;
     std::vector<std::string> known;
@@ -144,7 +144,7 @@ class Comparer {
     return std::find(row.ranks.begin(), row.ranks.end(), ranks) != row.ranks.end();
   }
 
-  static std::string name_of(const Row& row, const BaselinePlan& plan) {
+  static std::string name_of(const Compared& row, const BaselinePlan& plan) {
     if (!row.written.name.empty()) {
       return row.baseline.plans.size() == 1 ? row.written.name : row.written.name + " " + plan.name;
     }
@@ -153,7 +153,8 @@ class Comparer {
 
   /// The work of `point` under the plan's keys. Its name and settings lose what said where the
   /// suite put that work.
-  Point make(const Row& row, const BaselinePlan& plan, const Point& point, int64_t ranks) const {
+  Point make(const Compared& row, const BaselinePlan& plan, const Point& point,
+             int64_t ranks) const {
     Point made;
     made.is_comparison = true;
     made.line = row.written.line;
@@ -224,7 +225,7 @@ class Comparer {
 
   const SuiteText& suite_;
   PointFormulas formulas_;
-  std::vector<Row> rows_;
+  std::vector<Compared> rows_;
   std::set<std::string> placement_axes_;  ///< axes whose rows set parallel keys
   std::set<std::string> known_;
   std::vector<Point> out_;

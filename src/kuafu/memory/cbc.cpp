@@ -15,10 +15,8 @@
 namespace kuafu::memory {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// x in [0, 1] for each column.
@@ -117,7 +115,7 @@ double least_bytes_bound(const UseTrace& trace, int64_t budget) {
 Optimum least_bytes(const UseTrace& trace, int64_t budget, const SearchLimits& limits) {
   check(trace);
   check_fits(trace, budget);
-  const Clock::time_point begin = Clock::now();
+  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   const Segments all = segments_of(trace, budget);
   const Program program = program_of(trace, all);
   Optimum out;

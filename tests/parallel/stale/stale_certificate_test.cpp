@@ -31,11 +31,12 @@ TEST(StaleCertificate, IsOfTheTimedRun) {
     RunOptions options;
     options.is_certified = true;
     options.slowdown = [](int rank, int64_t) { return rank == 1 ? 3 : 1; };
-    const Plan plan = small_plan(stale(3, 2, 2,
-                                       {{"optimizer.kind", optimizer},
-                                        {"optimizer.lr", type == std::string("bf16") ? "0.001" : "0.01"},
-                                        {"model.dtype", type},
-                                        {"train.steps", "6"}}));
+    const Plan plan =
+        small_plan(stale(3, 2, 2,
+                         {{"optimizer.kind", optimizer},
+                          {"optimizer.lr", type == std::string("bf16") ? "0.001" : "0.01"},
+                          {"model.dtype", type},
+                          {"train.steps", "6"}}));
     const Certificate c = run_plan(plan, options)[0].certificate;
     EXPECT_EQ(c.reference, "oracle");
     EXPECT_EQ(c.verdict, "equal") << type << c.describe();
