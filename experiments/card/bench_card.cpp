@@ -222,6 +222,10 @@ int bench(const std::string& file) {
       std::cout << ", " << r["share_of_limit"].get<double>() << " of the limit";
     std::cout << "\n";
   }
+  for (const Json& r : rows) {
+    if (r.value("share_of_limit", 0.0) <= 1) continue;
+    throw Error(text(r["name"].get<std::string>(), " beats its limit, which so is none"));
+  }
   if (file.empty()) return 0;
   const Json document{{"card", device::name_of(0)},
                       {"samples", kSamples},

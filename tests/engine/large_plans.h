@@ -11,7 +11,7 @@
 namespace kuafu::tests {
 
 /// Draws plans of models that are far larger than what a test can train, of every model, scheme,
-/// schedule, way to agree, memory policy, loss scale and optimizer; most can be placed.
+/// schedule, way to agree, memory policy but "optimal", loss scale and optimizer; most can be placed.
 class LargePlans {
  public:
   explicit LargePlans(uint64_t seed) : engine_(seed), registries_(builtin_registries()) {}

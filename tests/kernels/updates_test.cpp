@@ -269,16 +269,22 @@ TYPED_TEST(Updates, LambOfEveryMagnitudeBetaStepAndLayer) {
 
 TYPED_TEST(Updates, LarsOfEveryMagnitudeAndLayer) {
   using T = typename TypeParam::Value;
-  std::vector<double> rates;
-  for (size_t i = 0; i < kLayers; ++i) rates.push_back(0.1 / double(i + 1));
+  std::vector<double> single, pairs;
+  for (size_t i = 0; i < kLayers; ++i) {
+    single.push_back(0.1 / double(i + 1));
+    pairs.insert(pairs.end(), {0.1 / double(i + 1), 0.7 / double(i + 2)});
+  }
   for (const kernels::LayerRun& run : kRuns) {
     for (const double factor : {0.25, 1.0}) {
       for (const double most : {2.0, std::numeric_limits<double>::infinity()}) {
+        const bool has_two = (factor == 1) == (most == 2);
+        const std::vector<double>& rates = has_two ? pairs : single;
         const kernels::SgdFactors f{.lr = 0.3,
                                     .momentum = 0.9,
                                     .weight_decay = factor == 1 ? 0 : 0.1,
                                     .grad = factor,
-                                    .most = most};
+                                    .most = most,
+                                    .rates_of_layer = has_two ? 2 : 1};
         const State<TypeParam> old(7);
         State<TypeParam> now = old;
         const kernels::SgdData<T, typename TypeParam::Gradient> data{now.w.data(), now.grad.data(),
@@ -295,11 +301,12 @@ TYPED_TEST(Updates, LarsOfEveryMagnitudeAndLayer) {
           squares.add(2 * layer, w, 0);
           squares.add(2 * layer + 1, x, 3 * kEpsilon<T> * size);
           const Wide<T> bound = most, kept = std::clamp(x, -bound, bound), mu = of<T>(0.9);
-          const Wide<T> rate = of<T>(rates[layer]), u = mu * old.m[i] + rate * kept;
+          const Wide<T> rate = of<T>(rates[has_two ? 2 * layer : layer]);
+          const Wide<T> lr = of<T>(has_two ? 0.3 * rates[2 * layer + 1] : 0.3);
+          const Wide<T> u = mu * old.m[i] + rate * kept;
           const Wide<T> u_size = std::abs(mu * old.m[i]) + rate * size;
           ASSERT_TRUE(is_near(now.m[i], u, u_size, 6)) << i;
-          ASSERT_TRUE(is_near(now.w[i], w - of<T>(0.3) * u, std::abs(w) + of<T>(0.3) * u_size, 8))
-              << i;
+          ASSERT_TRUE(is_near(now.w[i], w - lr * u, std::abs(w) + lr * u_size, 8)) << i;
         }
         squares.expect(got);
       }

@@ -200,6 +200,8 @@ void add_lars(Kit& kit) {
     kit.believe("lars: replica 1 " + what, kPlan, change).optimizer = "lars";
   };
   believe("has the rate in the step", [](Plan& p) { p.optimizer.rate_in = "step"; });
+  believe("has the ratio in the step too",
+          [](Plan& p) { p.optimizer.rate_in = "step_with_ratio"; });
   believe("divides by the norm of the sum",
           [](Plan& p) { p.optimizer.denominator = "norm_of_sum"; });
   believe("bounds the rate", [](Plan& p) { p.optimizer.bound = "rate"; });

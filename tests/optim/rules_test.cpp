@@ -83,7 +83,7 @@ std::vector<OptimizerPlan> sharded_plans() {
     all.push_back(plan);
   };
   add("lars", [](OptimizerPlan& o) { o.denominator = "norm_of_sum", o.rate_in = "step"; });
-  add("lars", [](OptimizerPlan& o) { o.bound = "rate"; });
+  add("lars", [](OptimizerPlan& o) { o.bound = "rate", o.rate_in = "step_with_ratio"; });
   add("lamb", [](OptimizerPlan& o) { o.correction_in = "rate", o.scaled_layers = "all"; });
   add("lamb", [](OptimizerPlan& o) { o.bound = "weights", o.ratio_max = 0.5; });
   add("lamb", [](OptimizerPlan& o) { o.scaled_layers = "decayed", o.weight_decay = 0; });

@@ -202,7 +202,17 @@ std::vector<Forms> lars_forms() {
       {"lars, rate",
        {{"velocity", plan_of("lars", nothing), twice(kRate, 3 * kRate)},
         {"step", plan_of("lars", [](OptimizerPlan& o) { o.rate_in = "step"; }),
-         twice(3 * kRate, 3 * kRate)}},
+         twice(3 * kRate, 3 * kRate)},
+        {"step_with_ratio",
+         plan_of("lars", [](OptimizerPlan& o) { o.rate_in = "step_with_ratio"; }),
+         [](const V& start, const V& g) -> V {
+           V w = start, v = {0, 0};
+           for (const double rate : {kRate, 3 * kRate}) {
+             v = kMomentum * v + decayed(w, g);
+             w -= rate * by_sum_of_norms(w, g) * v;
+           }
+           return w;
+         }}},
        {1, 2},
        {kRate, 3 * kRate}}};
 }
@@ -312,14 +322,15 @@ Variant lamb_of(const Implementation& is, bool is_vector) {
 
 struct LarsImplementation {
   std::string name;
-  bool is_rate_in_step = false, is_norm_of_sum = false;
+  std::string rate_in = "velocity";
+  bool is_norm_of_sum = false;
   std::string bound = "none";
   double most_element = 0;
 };
 /// Two steps by one gradient at two rates.
 Variant lars_of(const LarsImplementation& is) {
   const auto change = [is](OptimizerPlan& o) {
-    o.rate_in = is.is_rate_in_step ? "step" : "velocity";
+    o.rate_in = is.rate_in;
     o.denominator = is.is_norm_of_sum ? "norm_of_sum" : "sum_of_norms";
     o.bound = is.bound;
     if (is.bound == "ratio") o.ratio_max = kMost;
@@ -336,8 +347,11 @@ Variant lars_of(const LarsImplementation& is) {
               if (is.most_element > 0) {
                 for (double& e : x) e = std::clamp(e, -is.most_element, is.most_element);
               }
-              v = kMomentum * v + (is.is_rate_in_step ? 1 : rate) * ratio * x;
-              w -= (is.is_rate_in_step ? rate : 1) * v;
+              const double inside = is.rate_in == "velocity" ? rate * ratio
+                                    : is.rate_in == "step"   ? ratio
+                                                             : 1;
+              v = kMomentum * v + inside * x;
+              w -= rate * ratio / inside * v;
             }
             return w;
           }};
@@ -362,9 +376,11 @@ std::vector<Forms> implementation_forms() {
   Forms lars{"implementations of lars", {}, {1, 2}, {kRate, 3 * kRate}};
   for (const LarsImplementation& is :
        {LarsImplementation{"the paper's"},
-        LarsImplementation{"rate outside, bounded, clipped", true, false, "ratio", 0.5},
-        LarsImplementation{"rate outside", true}, LarsImplementation{"norm of sum", false, true},
-        LarsImplementation{"rate bounded", false, false, "rate"}}) {
+        LarsImplementation{"both outside, bounded, clipped", "step_with_ratio", false, "ratio",
+                           0.5},
+        LarsImplementation{"rate outside", "step"},
+        LarsImplementation{"norm of sum", "velocity", true},
+        LarsImplementation{"rate outside, bounded", "step", false, "rate"}}) {
     lars.variants.push_back(lars_of(is));
   }
   return {matrix, vector, lars};

@@ -61,6 +61,11 @@ std::vector<Case> card_updates(int64_t count) {
          return Stack{wide(1, t), grad(t), wide(3, t), closed_form({1}, 5).abs(), 0.9, 0.01, 0.5,
                       0.3,        0.2,     run};
        }},
+      {"lars",
+       [=](Type t) {
+         return Stack{wide(1, t), grad(t), wide(3, t), closed_form({1, 2}, 5).abs(), 0.9, 0.01, 0.5,
+                      0.3,        0.2,     run};
+       }},
       {"sum_of_squares", [=](Type t) { return Stack{closed_form({count}, 1, t)}; }}};
 }
 

@@ -304,6 +304,14 @@ std::vector<Case> update_cases() {
                       0.5,        0.3,
                       0.2,        std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
        }},
+      {"lars",
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t),
+                      wide(3, t), closed_form({4, 2}, 5).abs(),
+                      0.9,        0.01,
+                      0.5,        0.3,
+                      0.2,        std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
+       }},
       {"momentum",
        [=](T t) {
          return Stack{wide(3, t), closed_form({33}, 2, t), 0.9, 0.5};

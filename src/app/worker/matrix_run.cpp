@@ -28,7 +28,8 @@ Outcome judged(const Certificate& c) {
   out.tolerance = c.gradient.bound;
   out.ratio = c.ratio();
   out.native_ratio = c.native.ratio();
-  out.why_far = c.why_far().empty() ? c.native.why_far() : c.why_far();
+  const std::string of_run = c.native.why_far();
+  out.why_far = c.why_far().empty() || of_run == kUnexplained ? of_run : c.why_far();
   out.status = c.verdict == "equal" ? Status::kEqual : Status::kDifferent;
   if (c.verdict != "equal") {
     out.why = text("certificate ", c.describe(), "; native ", c.native.describe());

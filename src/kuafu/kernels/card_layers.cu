@@ -122,13 +122,16 @@ __global__ void lamb_kernel(const LayerRun run, const Arrays<T, T> a, const Lamb
 
 template <class T>
 struct LarsRates {
-  T lr, momentum, decay, grad, most;
+  T momentum, decay, grad, most;
+  double lr;
+  int rates_of_layer;
   explicit LarsRates(const SgdFactors& f)
-      : lr(static_cast<T>(f.lr)),
-        momentum(static_cast<T>(f.momentum)),
+      : momentum(static_cast<T>(f.momentum)),
         decay(static_cast<T>(f.weight_decay)),
         grad(static_cast<T>(f.grad)),
-        most(static_cast<T>(f.most)) {}
+        most(static_cast<T>(f.most)),
+        lr(f.lr),
+        rates_of_layer(f.rates_of_layer) {}
 };
 
 template <class T, class Grad, int kLayers, int kWidth>
@@ -159,13 +162,15 @@ __global__ void lars_kernel(const LayerRun run, const Arrays<T, Grad> a, const L
     const auto grads = reinterpret_cast<const Some<Grad, kWidth>*>(a.grad)[i];
     Values w = reinterpret_cast<Values*>(a.w)[i];
     Values u = reinterpret_cast<Values*>(a.m)[i];
-    const T rate = static_cast<T>(rates[kOneLayer ? 0 : layer_of(run, i * kWidth)]);
+    const double* of_layer = rates + (kOneLayer ? 0 : f.rates_of_layer * layer_of(run, i * kWidth));
+    const T rate = static_cast<T>(of_layer[0]);
+    const T lr = static_cast<T>(f.rates_of_layer == 2 ? f.lr * of_layer[1] : f.lr);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       T g = static_cast<T>(wide(grads.x[k])) * f.grad + f.decay * w.x[k];
       g = g < -f.most ? -f.most : (f.most < g ? f.most : g);
       u.x[k] = f.momentum * u.x[k] + rate * g;
-      w.x[k] -= f.lr * u.x[k];
+      w.x[k] -= lr * u.x[k];
     }
     reinterpret_cast<Values*>(a.w)[i] = w;
     reinterpret_cast<Values*>(a.m)[i] = u;

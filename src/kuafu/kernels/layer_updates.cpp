@@ -49,7 +49,7 @@ KUAFU_INLINE void add_squares(const Block& b, const Make& make, const T* x, cons
   BlockSquares<T> of_x, of_y;
   int64_t i = 0;
   for (; i + kStep <= b.count; i += kStep) {
-    for (int64_t line = i; line < i + kStep; line += kLanes) {
+    for (int64_t line = i; kAsksAhead && line < i + kStep; line += kLanes) {
       (__builtin_prefetch(next + b.begin + kBlock + line), ...);  // beyond the end it does nothing
     }
     of_x.add(x +
@@ -166,13 +166,15 @@ template <class T, class Grad>
 KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& f,
                             const double* rates) {
   const T momentum = static_cast<T>(f.momentum), decay = static_cast<T>(f.weight_decay);
-  const T factor = static_cast<T>(f.grad), lr = static_cast<T>(f.lr);
+  const T factor = static_cast<T>(f.grad);
   const T most = static_cast<T>(f.most);
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     T* __restrict w = data.w + b.begin;
     T* __restrict u = data.velocity + b.begin;
     const Grad* __restrict grad = data.grad + b.begin;
-    const T rate = static_cast<T>(rates[b.layer]);
+    const double* of_layer = rates + f.rates_of_layer * b.layer;
+    const T rate = static_cast<T>(of_layer[0]);
+    const T lr = static_cast<T>(f.rates_of_layer == 2 ? f.lr * of_layer[1] : f.lr);
     const auto part = [&](int64_t i, int64_t end) __attribute__((always_inline)) {
       for (; i < end; ++i) {
         T x = widen(grad[i]) * factor + decay * w[i];

@@ -37,7 +37,7 @@ struct LambFactors {
 /// layer_step  the same, of r that was kept
 /// lars_norms  adds w^2 and (g + weight_decay w)^2 of each element to sums (layers, 2)
 /// lars        u = momentum u + rates[layer] x; w = w - lr u, x = g + weight_decay w, each element
-///             kept in -most .. most
+///             kept in -most .. most. With two rates a layer, (layers, 2), the second stands beside lr
 #define KUAFU_LAYER_KERNELS(T, Grad)                                                               \
   void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, const LambFactors& factors, \
                   double* sums, T* kept = nullptr);                                                \

@@ -48,8 +48,7 @@ inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data
   const Grad* __restrict grad = data.grad;
   const T lr = static_cast<T>(f.lr), momentum = static_cast<T>(f.momentum);
   const T decay = static_cast<T>(f.weight_decay), factor = static_cast<T>(f.grad);
-  // Asking to read: 0.99 of the limit of memory on a Xeon, 0.88 without requests (on an AMD EPYC 0.95
-  // without, 0.87 asking to write).
+  // Asking to read: 0.99 of the limit of memory on a Xeon, 0.88 without requests.
   const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
     for (int64_t i = begin; i < end; ++i) {
       const T g = widen(grad[i]) * factor + decay * w[i];

@@ -67,6 +67,7 @@ struct SgdFactors {
   double lr, momentum, weight_decay;
   double grad;
   double most = std::numeric_limits<double>::infinity();  ///< of an element of g, with lars
+  int rates_of_layer = 1;                                 ///< with lars: 1 or 2
 };
 
 template <class T, class Grad>

@@ -9,7 +9,8 @@
 //   3  bound: none; the ratio in ratio_min .. ratio_max; or the rate, ratio = min(ratio / lr, 1)
 //   4  x = g + wd w                                 clip_elements = c: each kept in -c .. c
 //   5  v = momentum v + lr ratio x
-//   6  w = w - v                                    rate_in = "step": lr is here instead of in 5
+//   6  w = w - v                                    rate_in = "step": lr is here instead of in 5;
+//                                                   "step_with_ratio": lr and ratio are
 //
 // The forms on the left are the paper's; its decay polynomial (power 2) is a schedule of its own.
 // Layers that are left out: ratio = 1, wd = 0.
@@ -36,10 +37,14 @@ Rule make_lars(const OptimizerPlan& plan) {
     return within_bounds(plan, ratio, rates) * (-none + 1.0) + none;  // 3
   };
   const auto update = [momentum = plan.momentum, most = plan.clip_elements,
-                       is_in_step = plan.rate_in == "step"](RulePiece& p, const Rates& rates,
-                                                            const Tensor& ratio) {
-    ops::lars(p.value, p.grad, p.slots[0], is_in_step ? ratio : ratio * rates.lr,
-              {is_in_step ? rates.lr : 1, momentum, p.weight_decay, p.grad_factor, most},
+                       is_rate_inside = plan.rate_in == "velocity",
+                       is_ratio_outside = plan.rate_in == "step_with_ratio"](
+                          RulePiece& p, const Rates& rates, const Tensor& ratio) {
+    const Tensor rates_of_layers = is_rate_inside     ? ratio * rates.lr
+                                   : is_ratio_outside ? at::stack({at::ones_like(ratio), ratio}, 1)
+                                                      : ratio;
+    ops::lars(p.value, p.grad, p.slots[0], rates_of_layers,
+              {is_rate_inside ? 1 : rates.lr, momentum, p.weight_decay, p.grad_factor, most},
               p.layers);  // 4 to 6
   };
   const auto uses = [](const RulePiece&) { return SlotUses{.measure = SlotUse::kNone}; };

@@ -102,16 +102,21 @@ Tensor lars_ratio(const Step& s, const Tensor& g, const Tensor& theta) {
 /// v <- m v + gamma lambda^l (grad L(w) + beta w);  w <- w - v
 ///                  [You et al., arXiv 1708.03888, equations 4 to 6 and algorithm 1]
 /// or  v <- m v + lambda^l (grad L(w) + beta w);  w <- w - gamma v
+/// or  v <- m v + grad L(w) + beta w;  w <- w - gamma lambda^l v
 /// with each element of grad L(w) + beta w in -c .. c where c > 0
 Tensor lars_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   const Tensor ratio = s.is_scaled ? lars_ratio(s, g, theta) : at::ones_like(theta);
-  const bool is_outside = s.plan.rate_in == "step";
+  const bool is_outside = s.plan.rate_in != "velocity";
   Tensor& v = s.slot("velocity", theta);
   Tensor decayed = g + s.lambda * theta;
   const double most = s.plan.clip_elements;
   if (most > 0) decayed = at::clamp(decayed, -most, most);
-  v = s.plan.momentum * v + (is_outside ? 1 : s.alpha) * ratio * decayed;
   s.note(ratio, g + s.lambda * theta);
+  if (s.plan.rate_in == "step_with_ratio") {
+    v = s.plan.momentum * v + decayed;
+    return theta - s.alpha * ratio * v;
+  }
+  v = s.plan.momentum * v + (is_outside ? 1 : s.alpha) * ratio * decayed;
   return is_outside ? theta - s.alpha * v : theta - v;
 }
 

@@ -124,10 +124,10 @@ void check_variants(const Plan& plan, const Origins& origins) {
          o.weight_decay,
          ", with which all layers that exclude leaves in decay; nearest: scaled_layers = "
          "\"included\", or weight_decay = 0");
-  refuse(
-      o.rate_in == "step" && o.momentum == 0, {"optimizer.rate_in", "optimizer.momentum"},
-      "optimizer.rate_in = \"step\" has no effect with optimizer.momentum = 0; nearest: momentum = "
-      "0.9, or rate_in = \"velocity\"");
+  refuse(o.rate_in != "velocity" && o.momentum == 0, {"optimizer.rate_in", "optimizer.momentum"},
+         "optimizer.rate_in = \"", o.rate_in,
+         "\" has no effect with optimizer.momentum = 0; nearest: momentum = "
+         "0.9, or rate_in = \"velocity\"");
   refuse(o.denominator == "norm_of_sum" && o.weight_decay == 0,
          {"optimizer.denominator", "optimizer.weight_decay"},
          "optimizer.denominator = \"norm_of_sum\" has no effect with optimizer.weight_decay = 0; "

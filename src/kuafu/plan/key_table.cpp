@@ -335,7 +335,7 @@ std::vector<Key> optimizer_keys() {
       Row("optimizer.lr", Form::kNumber, KUAFU_MEMBER(optimizer.lr), "learning rate")
           .above(0, kMaxRate),
       Row("optimizer.adam_lr", Form::kNumber, KUAFU_MEMBER(optimizer.adam_lr),
-          "learning rate of what is no hidden matrix, by the schedule of `lr`")
+          "learning rate of what is no hidden matrix, by the schedule and the scale_lr of `lr`")
           .above(0, kMaxRate)
           .only_with(kind, that_read("adam_lr")),
       Row("optimizer.momentum", Form::kNumber, KUAFU_MEMBER(optimizer.momentum), "momentum")
@@ -410,9 +410,9 @@ std::vector<Key> variant_keys() {
           .one_of({"included", "all", "decayed"})
           .only_with(kind, that_read("scaled_layers")),
       Row("optimizer.rate_in", Form::kChoice, KUAFU_MEMBER(optimizer.rate_in),
-          "where the learning rate stands, the trust ratio being in the velocity: in it too, or in "
-          "the step alone")
-          .one_of({"velocity", "step"})
+          "where the learning rate stands: in the velocity with the trust ratio; in the step, the "
+          "ratio in the velocity; or in the step with the ratio")
+          .one_of({"velocity", "step", "step_with_ratio"})
           .only_with(kind, that_read("rate_in")),
       Row("optimizer.denominator", Form::kChoice, KUAFU_MEMBER(optimizer.denominator),
           "of the trust ratio: |g| + weight_decay |w|, or |g + weight_decay w|")

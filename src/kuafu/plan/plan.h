@@ -165,7 +165,7 @@ struct OptimizerPlan {
   std::string bound = "auto";
   double ratio_min = 0, ratio_max = 10;      ///< lars, lamb: the bounds
   std::string scaled_layers = "included";    ///< lamb: "included" | "all" | "decayed"
-  std::string rate_in = "velocity";          ///< lars: "velocity" | "step"
+  std::string rate_in = "velocity";          ///< lars: "velocity" | "step" | "step_with_ratio"
   std::string denominator = "sum_of_norms";  ///< lars: "sum_of_norms" | "norm_of_sum"
   double clip_elements = 0;                  ///< lars: of g + weight_decay w; 0 = off
   std::string matrix_scale = "shape";        ///< muon: "shape" | "size"

@@ -389,7 +389,9 @@ std::vector<FieldDoc> certificate_fields() {
        "large for copies of its states the last alone"},
       {"certificate.native.loss_error", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.loss_bound", T::kNumber, kOptional, true, "", "what it may reach"},
-      {"certificate.native.gradient_error", T::kNumber, kOptional, true, "", "as above"},
+      {"certificate.native.gradient_error", T::kNumber, kOptional, true, "",
+       "as above; 0 of 0 where the last step was compared as it was made, whose gradients are in "
+       "blocks_error"},
       {"certificate.native.gradient_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.routes_error", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.routes_bound", T::kNumber, kOptional, true, "", "what it may reach"},

@@ -191,7 +191,7 @@ void layer_step(Tensor& value, const Tensor& direction, const Tensor& rates, con
 Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
                   double weight_decay = 0);
 /// velocity = momentum velocity + rates[layer] x; value -= lr velocity, x = grad_factor grad +
-/// weight_decay value with each element kept in -clip_elements .. clip_elements. Rates (layers) f64.
+/// weight_decay value, each element in -clip_elements .. clip_elements. Rates (layers[, 2: with lr]) f64.
 void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
           const SgdArgs& args, const LayerRun& run);
 /// Newton-Schulz of every matrix of u (R, C), like u: X = U / (|U| + least_norm), of U^T where that

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <future>
 #include <limits>
 #include <optional>
@@ -214,6 +216,7 @@ class Certification {
                            : text(*unbooked.begin(),
                                   " of a step is booked by nothing: its work is in no count"));
       for (std::string& why : told_by_ranks(unmoved(engine))) unlike_run.push_back(std::move(why));
+      for (std::string& why : unlike_reports(*e)) unlike_run.push_back(std::move(why));
       if (witness != nullptr) {
         for (std::string& why : differences(engine, *e, *witness))
           unlike_run.push_back(std::move(why));
@@ -284,6 +287,22 @@ class Certification {
                  " with other bits than the same step made again");
     }
     return told_by_ranks(why);
+  }
+
+  /// Ranks whose report of a step is not the first's, which is the one that is compared and printed.
+  std::vector<std::string> unlike_reports(const Evidence& e) {
+    if (!e.diverged.empty()) return {};
+    std::array<char, 96> exact{};
+    std::snprintf(exact.data(), exact.size(), "loss %.17g and gradient norm %.17g", e.report.loss,
+                  e.report.grad_norm);
+    const std::vector<std::string> all = gather_texts(world_, exact.data());
+    std::vector<std::string> unlike;
+    for (size_t r = 1; r < all.size(); ++r) {
+      if (all[r] == all[0]) continue;
+      unlike.push_back(
+          text("step ", e.step + 1, ": rank ", r, " reports ", all[r], ", rank 0 ", all[0]));
+    }
+    return unlike;
   }
 
   std::vector<std::string> told_by_ranks(const std::string& why) {
@@ -368,8 +387,9 @@ std::string Proof::describe() const {
   const auto one = [](const Measure& m) {
     return text(m.error, " of ", m.bound, " (", m.where, ")");
   };
-  return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss), ", gradient ",
-              one(gradient), routes.where.empty() ? "" : ", routes " + one(routes),
+  return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss),
+              gradient.where.empty() ? "" : ", gradient " + one(gradient),
+              routes.where.empty() ? "" : ", routes " + one(routes),
               blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update),
               random_rounding > 0 ? text(", by random rounding of ", random_rounding) : "");
 }

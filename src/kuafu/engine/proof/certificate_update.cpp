@@ -33,7 +33,7 @@
 //                   lr |m|^ (1 / r' - 1 / r) + (lr dm^ + e) / r' + (2 + lr) e,
 //               x^ being corrected for its bias: product with the rate, or k lr, quotient, decay. SGD's
 //               u has du = d + 2 e, its weight lr du + e; LARS has its rate inside, or its ratio
-//               alone, LAMB its ratio in lr.
+//               alone, or neither, LAMB its ratio in lr.
 //               All of it is far below u of anything normal.
 
 #include <algorithm>
@@ -87,6 +87,8 @@ class UpdateCheck {
     }
     if (has_ratio(Ratio::kOfDirection)) {
       for (auto& [name, by] : moved) by = lamb_movement(name, by);
+    } else if (has_ratio(Ratio::kOfGradient) && !has_ratio_in_velocity()) {
+      for (auto& [name, by] : moved) by = by * lars_ratio(name);
     }
     const Underflow lost = underflow(state);
     compare_weights(weights, moved, lost);
@@ -119,9 +121,12 @@ class UpdateCheck {
                                                     : at::scalar_tensor(rate_of(name), d.options());
       if (has_velocity(state, name)) {
         const bool has_rate = has_ratio(Ratio::kOfGradient) && rule_.rate_in == "velocity";
-        const Tensor own = has_rate || ratio == trust_.ratio.end() ? d : ratio->second * d;
-        lost.state["velocity"][name] = (has_rate ? lr * d : own) + 2 * e;
-        lost.weights[name] = (has_rate ? lr * d + 2 * e : lr_ * (own + 2 * e)) + e;
+        const Tensor one = at::ones({}, d.options());
+        const Tensor inside = has_rate ? lr : has_ratio_in_velocity() ? ratio->second : one;
+        const Tensor outside = has_rate ? one : has_ratio_in_velocity() ? lr_ * one : lr;
+        const Tensor own = inside * d + 2 * e;
+        lost.state["velocity"][name] = own;
+        lost.weights[name] = outside * own + e;
         continue;
       }
       const Tensor dm = (1 - rule_.beta1) * d + 2 * e;
@@ -182,23 +187,26 @@ class UpdateCheck {
     return rounding_.decay == Decay::kInGradient ? decay(name) : 0;
   }
 
-  /// Clipping is of gradients, not of decay. LARS: with the rates of layers, and what they may be
-  /// wrong by.
+  /// Clipping is of gradients, not of decay. LARS: with the ratios of layers that are in its velocity.
   oracle::Tensors absolute_terms() const {
     oracle::Tensors sizes;
     for (const auto& [name, g] : is_.gradients) {
       const Tensor clipped = factor() * g.abs();
       sizes[name] = clipped + coupled_decay(name) * before_.at(name).abs();
-      if (!has_ratio(Ratio::kOfGradient)) continue;
-      const Tensor& ratio = trust_.ratio.at(name);
-      sizes[name] = sizes[name] * ratio;
-      if (!is_scaled(name)) continue;
-      const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
-      const Tensor& w = before_.at(name);
-      sizes[name] = sizes[name] *
-                    (1 + norm_error(name, factor() * g + inside * w, clipped + inside * w.abs()));
+      if (has_ratio_in_velocity()) sizes[name] = sizes[name] * lars_ratio(name);
     }
     return sizes;
+  }
+  bool has_ratio_in_velocity() const {
+    return has_ratio(Ratio::kOfGradient) && rule_.rate_in != "step_with_ratio";
+  }
+  /// Of LARS, and what it may be wrong by.
+  Tensor lars_ratio(const std::string& name) const {
+    const Tensor& ratio = trust_.ratio.at(name);
+    if (!is_scaled(name)) return ratio;
+    const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
+    const Tensor &w = before_.at(name), g = factor() * is_.gradients.at(name);
+    return ratio * (1 + norm_error(name, g + inside * w, g.abs() + inside * w.abs()));
   }
   /// How far gradients of these sizes move a weight, LAMB's before its ratio and rate; state goes on
   /// by a step.

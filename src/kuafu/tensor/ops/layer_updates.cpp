@@ -229,11 +229,19 @@ Tensor lars_norms_meta(const Tensor& value, const Tensor&, double, double, at::I
   return at::empty({layers, 2}, value.options().dtype(at::kDouble));
 }
 
+kernels::SgdFactors lars_factors(const Tensor& rates, double momentum, double weight_decay,
+                                 double grad_factor, double lr, double clip_elements) {
+  kernels::SgdFactors factors{lr, momentum, weight_decay, grad_factor};
+  if (clip_elements > 0) factors.most = clip_elements;
+  factors.rates_of_layer = static_cast<int>(rates.dim());
+  return factors;
+}
+
 void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, const Tensor& rates,
               double momentum, double weight_decay, double grad_factor, double lr,
               double clip_elements, at::IntArrayRef run) {
-  kernels::SgdFactors factors{lr, momentum, weight_decay, grad_factor};
-  if (clip_elements > 0) factors.most = clip_elements;
+  const kernels::SgdFactors factors =
+      lars_factors(rates, momentum, weight_decay, grad_factor, lr, clip_elements);
   for (const Tensor* x : {&value, &velocity, &rates}) check_dense(*x);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
@@ -251,8 +259,8 @@ void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity
   if (is_for_card(value, rates.size(0)) && rates.is_contiguous()) {
     for (const Tensor* x : {&value, &velocity}) check_dense(*x);
     const Tensor g = grad_for_card(value, grad);
-    kernels::SgdFactors factors{lr, momentum, weight_decay, grad_factor};
-    if (clip_elements > 0) factors.most = clip_elements;
+    const kernels::SgdFactors factors =
+        lars_factors(rates, momentum, weight_decay, grad_factor, lr, clip_elements);
     check_started(
         kernels::card::lars(run_of(run, value.numel()),
                             {kind_of(value), kind_of(g), value.mutable_data_ptr(),
@@ -263,8 +271,13 @@ void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity
   }
   Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
   if (clip_elements > 0) g = g.clamp(-clip_elements, clip_elements);
-  velocity.mul_(momentum).add_(spread(rates, value, run) * g);
-  value.sub_(velocity, lr);
+  if (rates.dim() == 1) {
+    velocity.mul_(momentum).add_(spread(rates, value, run) * g);
+    value.sub_(velocity, lr);
+    return;
+  }
+  velocity.mul_(momentum).add_(spread(rates.select(1, 0), value, run) * g);
+  value.sub_(spread(rates.select(1, 1) * lr, value, run) * velocity);
 }
 
 void lars_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
@@ -283,11 +296,16 @@ std::array<int64_t, 6> ints_of(const ops::LayerRun& run) {
   return {run.first, run.columns, run.stacked, run.parts, run.width, run.column};
 }
 
-void check_run(const Tensor& value, const ops::LayerRun& run, const Tensor& rates = {}) {
-  KUAFU_CHECK(
-      run.layers >= 1 && run.columns >= 1 && run.parts >= 1 && run.width >= 1 &&
-          (!rates.defined() || (rates.numel() == run.layers && rates.scalar_type() == at::kDouble)),
-      "an update of ", to_string(shape_of(value)), " in ", run.layers, " layers");
+/// `most`: rates that a layer may have.
+void check_run(const Tensor& value, const ops::LayerRun& run, const Tensor& rates = {},
+               int64_t most = 1) {
+  const auto are_rates = [&] {
+    if (rates.scalar_type() != at::kDouble || rates.size(0) != run.layers) return false;
+    return rates.dim() == 1 || (rates.dim() == 2 && rates.size(1) == 2 && most == 2);
+  };
+  KUAFU_CHECK(run.layers >= 1 && run.columns >= 1 && run.parts >= 1 && run.width >= 1 &&
+                  (!rates.defined() || are_rates()),
+              "an update of ", to_string(shape_of(value)), " in ", run.layers, " layers");
 }
 
 }  // namespace
@@ -371,7 +389,7 @@ void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rat
           const SgdArgs& args, const LayerRun& run) {
   static const auto op = find_op<LarsOp>("lars");
   check_update(value, grad, velocity);
-  check_run(value, run, rates);
+  check_run(value, run, rates, 2);
   const OpScope scope;
   op.call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor, args.lr,
           args.clip_elements, ints_of(run));
