@@ -153,13 +153,13 @@ endfunction()
 
 # kuafu_test(<executable> SOURCES ... [DEPENDS ...] [LIBS ...] LABELS unit|ranks|mpi|gpu|suite ...
 #            [TORCH] [CUDA] [SHARDS n] [MPIRANKS n ...] [TIMEOUT seconds] [OWN_MAIN] [SERIAL] [LONG pattern]
-#            [LONG_SHARDS n] [FILE_BY_FILE])
+#            [LONG_SHARDS n])
 # One GoogleTest executable; one CTest test a shard, or one a rank count through scripts/mpirun.sh.
 # Every test that is not labelled `full` is labelled `quick`. SERIAL: nothing else runs beside it.
 # LONG: tests of these names (a GoogleTest pattern) are not run with the others but by <executable>_long, `full`, in
-# LONG_SHARDS processes. FILE_BY_FILE: names of its files clash, so that they are never compiled together.
+# LONG_SHARDS processes.
 function(kuafu_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL;FILE_BY_FILE" "SHARDS;TIMEOUT;LONG;LONG_SHARDS"
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL" "SHARDS;TIMEOUT;LONG;LONG_SHARDS"
                         "SOURCES;DEPENDS;LIBS;LABELS;MPIRANKS")
   kuafu_no_extra_arguments("kuafu_test(${name})" "${ARG_UNPARSED_ARGUMENTS}")
   foreach(label IN LISTS ARG_LABELS)
@@ -189,7 +189,7 @@ function(kuafu_test name)
   kuafu_target(${name} VISIBILITY PRIVATE DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${main} ${flags})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES KUAFU_IS_TEST ON)
-  if(ARG_TORCH OR (KUAFU_SANITIZE AND NOT ARG_FILE_BY_FILE))
+  if(ARG_TORCH)
     kuafu_compile_in_batches(${name} 8)
   endif()
   if(NOT "full" IN_LIST ARG_LABELS AND NOT "quick" IN_LIST ARG_LABELS)
