@@ -22,7 +22,7 @@ if(KUAFU_HAS_TORCH)
     "${LibTorch_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${KUAFU_SANITIZE}\n")
 endif()
 
-# Files with LibTorch, and libraries under a sanitizer, are compiled `size` at a time: most of a file's time goes
+# Files with LibTorch, and all files under a sanitizer, are compiled `size` at a time: most of a file's time goes
 # into its headers and their templates, so that eight together take a third of the time of eight. Names in anonymous namespaces must
 # then differ between the files of a target. -D KUAFU_UNITY=OFF compiles file by file.
 # CMake's own unity build names files by absolute paths, with which ccache finds nothing in another checkout.
@@ -153,13 +153,13 @@ endfunction()
 
 # kuafu_test(<executable> SOURCES ... [DEPENDS ...] [LIBS ...] LABELS unit|ranks|mpi|gpu|suite ...
 #            [TORCH] [CUDA] [SHARDS n] [MPIRANKS n ...] [TIMEOUT seconds] [OWN_MAIN] [SERIAL] [LONG pattern]
-#            [LONG_SHARDS n])
+#            [LONG_SHARDS n] [FILE_BY_FILE])
 # One GoogleTest executable; one CTest test a shard, or one a rank count through scripts/mpirun.sh.
 # Every test that is not labelled `full` is labelled `quick`. SERIAL: nothing else runs beside it.
 # LONG: tests of these names (a GoogleTest pattern) are not run with the others but by <executable>_long, `full`, in
-# LONG_SHARDS processes.
+# LONG_SHARDS processes. FILE_BY_FILE: names of its files clash, so that they are never compiled together.
 function(kuafu_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL" "SHARDS;TIMEOUT;LONG;LONG_SHARDS"
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL;FILE_BY_FILE" "SHARDS;TIMEOUT;LONG;LONG_SHARDS"
                         "SOURCES;DEPENDS;LIBS;LABELS;MPIRANKS")
   kuafu_no_extra_arguments("kuafu_test(${name})" "${ARG_UNPARSED_ARGUMENTS}")
   foreach(label IN LISTS ARG_LABELS)
@@ -189,7 +189,7 @@ function(kuafu_test name)
   kuafu_target(${name} VISIBILITY PRIVATE DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${main} ${flags})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES KUAFU_IS_TEST ON)
-  if(ARG_TORCH)
+  if(ARG_TORCH OR (KUAFU_SANITIZE AND NOT ARG_FILE_BY_FILE))
     kuafu_compile_in_batches(${name} 8)
   endif()
   if(NOT "full" IN_LIST ARG_LABELS AND NOT "quick" IN_LIST ARG_LABELS)

@@ -13,10 +13,12 @@
 #include "kuafu/record/schema.h"
 #include "tests/app/process.h"
 #include "tests/record/support.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
 
+using test::expect_has;
 using test::front;
 using test::Output;
 using test::TemporaryFolder;
@@ -24,10 +26,6 @@ using test::TemporaryFolder;
 const std::vector<std::string> kCommands = {
     "run",    "suite", "explain", "list",   "report", "compare", "doctor",  "conformance",
     "matrix", "fuzz",  "export",  "import", "merge",  "new",     "frontier"};
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
-}
 
 void expect_misuse(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& words) {

@@ -11,17 +11,15 @@
 #include "kuafu/base/config.h"
 #include "tests/app/process.h"
 #include "tests/record/support.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
 
+using test::expect_has;
 using test::front;
 using test::Output;
 using test::TemporaryFolder;
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
-}
 
 TEST(New, WritesAProjectOfEveryKindUnderItsName) {
   const TemporaryFolder folder;

@@ -14,12 +14,14 @@
 #include "kuafu/record/run_log.h"
 #include "tests/app/process.h"
 #include "tests/record/support.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
 
 using test::built;
 using test::eventually;
+using test::expect_has;
 using test::front;
 using test::Output;
 using test::Process;
@@ -52,10 +54,6 @@ std::vector<std::string> started(const std::string& suite, const std::string& ou
   std::vector<std::string> words = suite_words(suite, out);
   words.insert(words.begin(), built("kuafu"));
   return words;
-}
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
 }
 
 /// The lines of a folder's cases by id, without the time they took.

@@ -9,10 +9,12 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
 
+using test::expect_has;
 using tests::Arguments;
 using tests::built;
 using tests::Ended;
@@ -24,10 +26,6 @@ using tests::set;
 const std::string& library() {
   static const std::string path = built("plugins/broken_rules.so");
   return path;
-}
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no " << part << " in " << whole;
 }
 
 /// Failed while it ran, for this reason, told without LibTorch's stack.

@@ -15,6 +15,7 @@
 #include "kuafu/conformance/schemes.h"
 #include "kuafu/conformance/sequences.h"
 #include "tests/plugin/from_64.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
@@ -26,6 +27,7 @@ using conformance::Finding;
 using conformance::run_sequence_check;
 using conformance::Shapes;
 using conformance::Variant;
+using test::expect_has;
 
 const Registries& registries() {
   static const Registries all = [] {
@@ -168,10 +170,6 @@ std::string first_wrong(const std::vector<Finding>& findings, const std::string&
     if (!f.is_ok && f.check == check) return f.shape + ": " + f.detail;
   }
   return {};
-}
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
 }
 
 TEST(ConformanceOfSchedules, FindsADroppedMicroBatchBeyondFour) {

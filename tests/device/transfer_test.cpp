@@ -14,7 +14,7 @@
 namespace kuafu::device {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kMebibyte = 1 << 20;
 
 /// Goes on by itself: work takes time, and sleepers wake up late, both drawn by a seed.
 class FakeClock final : public Clock {
@@ -67,7 +67,8 @@ std::vector<uint8_t> some_bytes(int64_t count, uint64_t seed) {
 TEST(CopyThreads, CopyAndCountBytes) {
   const auto queues = make_copy_threads({});
   int64_t sum = 0;
-  for (const int64_t bytes : {int64_t{0}, int64_t{1}, kMiB - 1, kMiB, kMiB + 1, 3 * kMiB}) {
+  for (const int64_t bytes :
+       {int64_t{0}, int64_t{1}, kMebibyte - 1, kMebibyte, kMebibyte + 1, 3 * kMebibyte}) {
     const std::vector<uint8_t> from = some_bytes(bytes, 1);
     std::vector<uint8_t> there(from.size()), back(from.size());
     const Ticket first = queues->copy(Direction::kToDevice, {there.data(), from.data(), bytes});
@@ -92,7 +93,7 @@ TEST(TokenBucket, NeverLetsMoreThroughThanItsRateAndLosesNoTimeToLateSleepers) {
     link.begin(now);
     const int64_t start = now;
     for (int i = 0; i < 5000; ++i) {
-      const auto piece = static_cast<int64_t>(1 + random() % kMiB);
+      const auto piece = static_cast<int64_t>(1 + random() % kMebibyte);
       bytes += piece;
       now = std::max(now, link.take(piece, now));
       ASSERT_GE(static_cast<double>(now - start + 1) * gbs, static_cast<double>(bytes));
@@ -123,12 +124,12 @@ TEST(CopyThreads, KeepTheirRateAndSleepOnTheirOwnThreads) {
   Gate gate;
   const auto queues = make_copy_threads(
       {.to_device_gbs = 2.0, .to_host_gbs = 0.5, .clock = &clock, .watch = &gate});
-  const std::vector<uint8_t> from(4 * kMiB);
-  std::vector<uint8_t> to(4 * kMiB);
+  const std::vector<uint8_t> from(4 * kMebibyte);
+  std::vector<uint8_t> to(4 * kMebibyte);
   int64_t bytes = 0;
   Ticket last;
   for (int64_t i = 0; i < 24; ++i) {
-    const int64_t part = kMiB / 2 + i * kMiB / 8;
+    const int64_t part = kMebibyte / 2 + i * kMebibyte / 8;
     last = queues->copy(Direction::kToDevice, {to.data(), from.data(), part});
     bytes += part;
   }
@@ -194,7 +195,7 @@ TEST(CopyStreams, CopyOrderAndCountOnADevice) {
     EXPECT_THROW(make_copy_streams(*std::make_unique<Stream>()), Unavailable);
     return;
   }
-  constexpr int64_t kBytes = 8 * kMiB;
+  constexpr int64_t kBytes = 8 * kMebibyte;
   const Stream compute;
   const Memory there(kBytes, 0);
   const PinnedMemory from(kBytes, 0), back(kBytes, 0);

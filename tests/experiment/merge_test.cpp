@@ -8,10 +8,12 @@
 
 #include "kuafu/base/errors.h"
 #include "tests/record/support.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
 
+using test::expect_has;
 using test::TemporaryFolder;
 
 /// A line that ended at this time; another `tag` is another result.
@@ -41,10 +43,6 @@ std::string error_of(const std::function<void()>& act) {
     return error.what();
   }
   return "no error";
-}
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
 }
 
 const std::string kEarly = "2026-01-01T00:00:00Z", kLate = "2026-01-02T00:00:00Z";

@@ -18,6 +18,7 @@
 #include "kuafu/record/schema.h"
 #include "tests/experiment/fake_suite.h"
 #include "tests/record/support.h"
+#include "tests/support/expect_has.h"
 
 namespace kuafu {
 namespace {
@@ -29,6 +30,7 @@ constexpr const char *kSoon = "3", *kSoonShown = "3 s";
 constexpr const char *kSoon = "0.3", *kSoonShown = "300 ms";
 #endif
 
+using test::expect_has;
 using test::fake_options;
 using test::fake_suite;
 using test::TemporaryFolder;
@@ -45,10 +47,6 @@ SweepEnd run_all(
 std::string field(const Runner& runner, size_t i, const char* path) {
   const Json value = value_at(runner.record().cases.at(i), path);
   return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-void expect_has(const std::string& whole, const std::string& part) {
-  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
 }
 
 TEST(Runner, RecordsEveryWayACaseCanEndAndGoesOn) {

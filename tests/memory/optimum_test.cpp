@@ -14,7 +14,7 @@
 namespace kuafu::memory {
 namespace {
 
-constexpr Access kRead = Access::kRead, kUpdate = Access::kUpdate, kOverwrite = Access::kOverwrite;
+using enum Access;
 
 UseTrace one_a_moment(const std::vector<Use>& order, const std::vector<int64_t>& bytes) {
   UseTrace trace;

@@ -11,7 +11,7 @@
 namespace kuafu::memory {
 namespace {
 
-constexpr Access kRead = Access::kRead, kUpdate = Access::kUpdate, kOverwrite = Access::kOverwrite;
+using enum Access;
 
 Played play(const std::string& name, const UseTrace& trace, int64_t budget, Knobs knobs = {}) {
   return memory::play(trace, budget, builtin_policies().find(name), knobs);

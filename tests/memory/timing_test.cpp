@@ -11,7 +11,7 @@
 namespace kuafu::memory {
 namespace {
 
-constexpr Access kRead = Access::kRead, kUpdate = Access::kUpdate;
+using enum Access;
 
 Timing timed(const UseTrace& trace, int64_t budget, const Policy& policy, int64_t prefetch,
              const Rates& rates) {

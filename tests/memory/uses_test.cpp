@@ -11,7 +11,7 @@
 namespace kuafu::memory {
 namespace {
 
-constexpr Access kRead = Access::kRead, kUpdate = Access::kUpdate, kOverwrite = Access::kOverwrite;
+using enum Access;
 
 /// Chunk 0 is used at 0 and 2, chunk 1 at 1, chunk 2 never.
 UseTrace three_moments() {
