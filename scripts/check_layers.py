@@ -15,7 +15,7 @@ from pathlib import Path
 
 # Folder of src/kuafu -> the other folders it may include. Lowest first; a folder may only name what
 # stands before it. Siblings do not include each other, with the exceptions that say why.
-BELOW_TORCH = ("base", "memory", "kernels", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
+BELOW_TORCH = ("base", "memory", "kernels", "comm", "device", "record", "tokenizer", "mesh", "checkpoint", "parallel/pipeline", "plan")
 GLUE = BELOW_TORCH + ("tensor", "meter")
 SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "dataset")
 REPLICAS = ("states", "optim", "parallel/reduce", "parallel/stale")
@@ -28,6 +28,7 @@ ALLOWED = {
     "device": ("base",),
     "comm": ("base", "device"),
     "record": ("base",),
+    "tokenizer": ("base", "record"),
     "mesh": ("base", "comm", "device", "record"),
     "checkpoint": ("base", "comm", "device", "record", "mesh"),
     # Schedules and policies are data: a plan that names one is checked before anything runs.
@@ -65,6 +66,8 @@ EXTERNAL = (
     ("io_uring", r"(liburing|linux/io_uring)(\.h|/.*)", ("kuafu/device/uring.cpp",)),
     ("HDF5", r"(hdf5\.h|hdf5/.*|H5[A-Za-z]*\.h)", ("kuafu/record/*", "kuafu/dataset/*")),
     ("CBC", r"coin/.*", ("kuafu/memory/cbc.cpp",)),
+    ("utf8proc", r"utf8proc\.h", ("kuafu/tokenizer/characters.cpp",)),
+    ("PCRE2", r"pcre2\.h", ("kuafu/tokenizer/regex.cpp",)),
     ("toml++", r"toml\+\+/.*", ("kuafu/base/*.cpp", "app/*.cpp")),
     ("CLI11", r"CLI/.*", ("app/*",)),
     ("GoogleTest", r"(gtest|gmock)/.*", ()),

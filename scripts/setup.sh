@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 readonly kPackages=(
   g++ make cmake ninja-build ccache mold git python3 python3-venv
-  openmpi-bin libopenmpi-dev libhdf5-dev liburing-dev coinor-libcbc-dev
+  openmpi-bin libopenmpi-dev libhdf5-dev liburing-dev coinor-libcbc-dev libutf8proc-dev libpcre2-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev clang-format-14)
 readonly kVenv="$root/.venv"
 readonly kStamp="$kVenv/kuafu-setup"

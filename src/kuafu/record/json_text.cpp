@@ -13,8 +13,10 @@ namespace {
 
 constexpr int kDeepest = 64;
 
+}  // namespace
+
 /// Brackets outside of strings; what else is wrong the parser says.
-void check_depth(std::string_view bytes) {
+void check_json_depth(std::string_view bytes) {
   int depth = 0;
   bool is_string = false;
   for (size_t at = 0; at < bytes.size(); ++at) {
@@ -32,10 +34,8 @@ void check_depth(std::string_view bytes) {
   }
 }
 
-}  // namespace
-
 Json parse_json(std::string_view bytes) {
-  check_depth(bytes);
+  check_json_depth(bytes);
   try {
     return Json::parse(bytes);
   } catch (const Json::parse_error& e) {

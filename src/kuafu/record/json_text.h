@@ -15,6 +15,9 @@ namespace kuafu {
 /// holds a number that no double holds.
 Json parse_json(std::string_view bytes);
 
+/// Throws ConfigError where brackets outside of strings are nested deeper than parse_json() takes.
+void check_json_depth(std::string_view bytes);
+
 /// What a library of JSON threw, without its name for it.
 std::string words_of(const Json::exception& error);
 

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/vocabulary.h"
+
+namespace kuafu::tokenizer {
+
+/// What makes tokens of a word. One thread at a time: a model may remember words.
+class Model {
+ public:
+  virtual ~Model() = default;
+  /// Appends the tokens of a word. Throws ConfigError where the word has none and the model names no
+  /// token for it. @pre `word` is UTF-8 and not empty
+  virtual void encode(std::string_view word, std::vector<int32_t>& ids) = 0;
+  virtual const Vocabulary& vocabulary() const = 0;
+};
+
+/// The member `model` of a file.
+std::unique_ptr<Model> make_model(const Part& part);
+
+std::unique_ptr<Model> make_bpe(const Part& part);
+std::unique_ptr<Model> make_word_piece(const Part& part);
+std::unique_ptr<Model> make_word_level(const Part& part);
+std::unique_ptr<Model> make_unigram(const Part& part);
+
+}  // namespace kuafu::tokenizer

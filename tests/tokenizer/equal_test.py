@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds `kuafu tokenize` to the `tokenizers` package, id for id and text for text.
+
+    equal_test.py [--count N] [--seed S] [--keep DIR] [FAMILY...]
+
+Trains small tokenizers on this tree's text (families.py), draws N strings of a seed for each (hostile.py), and prints a
+line a family. `characters` is a family of its own: every character there is between two letters, through every table.
+Exit codes: 0 all equal, 1 something differs, 77 the package or the tokenizers of this build are not there.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.environ.get("KUAFU_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
+KUAFU = os.environ.get("KUAFU_PROGRAM") or os.path.join(os.environ.get("KUAFU_BINARY_DIR", "build/release"), "bin", "kuafu")
+SKIPPED = 77
+try:
+    from tokenizers import Tokenizer
+except ImportError as error:
+    print(f"skipped: {error}; scripts/setup.sh installs it")
+    sys.exit(SKIPPED)
+import families  # noqa: E402
+import hostile  # noqa: E402
+
+
+def told(path, rows, *options):
+    """What `kuafu tokenize` answers to each row."""
+    sent = "".join(json.dumps(row) + "\n" for row in rows)
+    done = subprocess.run([KUAFU, "tokenize", path, "--json", *options], input=sent, capture_output=True, text=True)
+    if "without utf8proc" in done.stderr:
+        print(f"skipped: {done.stderr.strip()}")
+        sys.exit(SKIPPED)
+    assert done.returncode == 0, f"{path} {options}: exit code {done.returncode}: {done.stderr}"
+    answers = [json.loads(line) for line in done.stdout.split("\n") if line]
+    assert len(answers) == len(rows), f"{len(answers)} answers to {len(rows)} rows"
+    return answers
+
+
+def smallest(path, text, options, expected):
+    """A string as short as can be that still differs, by leaving out parts."""
+    size = len(text) // 2
+    while size > 0:
+        at = 0
+        while at < len(text):
+            less = text[:at] + text[at + size:]
+            if told(path, [less], *options)[0] != expected(less):
+                text = less
+            else:
+                at += size
+        size //= 2
+    return text
+
+
+class Family:
+    def __init__(self, name, document, folder):
+        self.name = name
+        self.path = os.path.join(folder, f"{name}.json")
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump(document, file, ensure_ascii=False)
+        self.package = Tokenizer.from_file(self.path)
+        self.package.no_truncation()
+        self.wrong = []
+
+    def encode(self, strings, is_special):
+        options = ["--special"] if is_special else []
+        expected = [e.ids for e in self.package.encode_batch(strings, add_special_tokens=is_special)]
+        given = told(self.path, strings, *options)
+        different = [i for i in range(len(strings)) if given[i] != expected[i]]
+        for i in different[:2]:
+            text = smallest(self.path, strings[i], options,
+                            lambda t: self.package.encode(t, add_special_tokens=is_special).ids)
+            self.wrong.append(f"{self.name}: {text!a} is {told(self.path, [text], *options)[0]}, to the package "
+                              f"{self.package.encode(text, add_special_tokens=is_special).ids}")
+        return expected, len(strings) - len(different)
+
+    def decode(self, rows, is_special):
+        """Rows that hold a token at least: of none at all the package's BPEDecoder ends in a panic."""
+        options = ["--decode"] + (["--special"] if is_special else [])
+        expected = self.package.decode_batch(rows, skip_special_tokens=not is_special)
+        given = told(self.path, rows, *options)
+        different = [i for i in range(len(rows)) if given[i] != expected[i]]
+        for i in different[:2]:
+            self.wrong.append(f"{self.name}: ids {rows[i]} are {given[i]!a}, to the package {expected[i]!a}")
+        return len(rows) - len(different)
+
+    def random_rows(self, seed, count):
+        """Ids that no text has in this order."""
+        draw = random.Random(seed)
+        ids = sorted(self.package.get_vocab(with_added_tokens=True).values())
+        return [[draw.choice(ids) for _ in range(draw.randrange(1, 9))] for _ in range(count)]
+
+    def run(self, strings, seed):
+        began = time.monotonic()
+        plain, equal = self.encode(strings, False)
+        with_special, equal_special = self.encode(strings[:len(strings) // 4], True)
+        rows = [row for row in plain if row][:len(strings) // 2] + self.random_rows(seed, len(strings) // 4)
+        decoded = self.decode(rows, False)
+        some = [row for row in with_special if row]
+        decoded += self.decode(some, True)
+        print(f"{self.name}: {equal} of {len(strings)} strings have equal ids, {equal_special} of {len(with_special)} "
+              f"with special tokens; {decoded} of {len(rows) + len(some)} rows have equal texts "
+              f"({time.monotonic() - began:.1f} s)", flush=True)
+        return self.wrong
+
+
+def every_character():
+    """Strings that hold all characters whose tables agree, 64 each, between letters and alone."""
+    drawn = hostile.Strings(0).assigned
+    parts = [drawn[i:i + 64] for i in range(0, len(drawn), 64)]
+    return ["".join(f"a{chr(c)}b {chr(c)} 1{chr(c)}\u0301." for c in part) for part in parts]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(families.FAMILIES)} or characters")
+    parser.add_argument("--count", type=int, default=300, help="strings a family (default 300)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", help="folder that keeps the trained files")
+    given = parser.parse_args()
+    wrong = []
+    with tempfile.TemporaryDirectory() as own:
+        folder = given.keep or own
+        os.makedirs(folder, exist_ok=True)
+        maker = families.Maker(ROOT)
+        chosen = [name for name in given.families if name != "characters"]
+        strings = hostile.Strings(given.seed)
+        total = 0
+        for name in chosen or ([] if given.families else families.FAMILIES):
+            family = Family(name, families.FAMILIES[name](maker), folder)
+            wrong += family.run([strings.draw() for _ in range(given.count)], given.seed)
+            total += given.count
+        for name in families.FAMILIES if "characters" in given.families else ():
+            family = Family(name, families.FAMILIES[name](maker), folder)
+            rows = every_character()
+            _, equal = family.encode(rows, False)
+            wrong += family.wrong
+            print(f"{name}: {equal} of {len(rows)} strings of all characters have equal ids", flush=True)
+    print("\n".join(wrong), end="\n" if wrong else "")
+    print(f"{total} strings, {len(wrong)} differences told, seed {given.seed}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
