@@ -24,8 +24,8 @@ using test::Output;
 using test::TemporaryFolder;
 
 const std::vector<std::string> kCommands = {
-    "run",    "suite", "explain", "list",   "report", "compare", "doctor",  "conformance",
-    "matrix", "fuzz",  "export",  "import", "merge",  "new",     "frontier"};
+    "run",    "suite", "explain", "list",   "report", "compare", "doctor",   "conformance",
+    "matrix", "fuzz",  "export",  "import", "merge",  "new",     "frontier", "tokenize"};
 
 void expect_misuse(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& words) {
@@ -426,9 +426,9 @@ TEST(Doctor, TellsWhatWasFoundAndWhatIsOff) {
   const Output output = front({"doctor"});
   EXPECT_TRUE(output.code == 0 || output.code == 1)
       << output.err;  // 1 where the worker is not built
-  for (const char* word :
-       {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5", "CBC", "io_uring",
-        "GPU driver", "cores", "oversubscription", "memory", "the main job can"}) {
+  for (const char* word : {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5",
+                           "CBC", "io_uring", "utf8proc", "PCRE2", "GPU driver", "cores",
+                           "oversubscription", "memory", "the main job can"}) {
     expect_has(output.out, word);
   }
 }

@@ -56,6 +56,7 @@ void add_run_commands(CLI::App& app, FrontCall& call);      ///< run, explain, f
 void add_sweep_commands(CLI::App& app, FrontCall& call);    ///< suite, merge, compare, report
 void add_check_commands(CLI::App& app, FrontCall& call);    ///< matrix, fuzz, conformance
 void add_weights_commands(CLI::App& app, FrontCall& call);  ///< export, import
+void add_tokenize_command(CLI::App& app, FrontCall& call);  ///< tokenize
 void add_machine_commands(CLI::App& app, FrontCall& call);  ///< list, doctor
 
 }  // namespace kuafu

@@ -101,8 +101,9 @@ void look_at_torch(Findings& findings) {
 }
 
 void look_at_worlds(Findings& findings) {
-  for (const BuildFeature& feature : {build_info::kMpi, build_info::kCuda, build_info::kNccl,
-                                      build_info::kHdf5, build_info::kCbc, build_info::kUring}) {
+  for (const BuildFeature& feature :
+       {build_info::kMpi, build_info::kCuda, build_info::kNccl, build_info::kHdf5, build_info::kCbc,
+        build_info::kUring, build_info::kUtf8proc, build_info::kPcre2}) {
     findings.add(feature);
   }
   const std::string launcher = first_line_of("mpirun --version");

@@ -30,6 +30,7 @@ int dispatch(const FrontCall& call) {
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "export") return export_command(call.exported);
   if (call.command == "import") return import_command(call.imported);
+  if (call.command == "tokenize") return tokenize_command(call.tokenize);
   if (call.command == "report") return report_command(call.report);
   if (call.command == "compare") return compare_command(call.compare);
   if (call.command == "merge") return merge_command(call.merge);

@@ -102,6 +102,16 @@ struct ImportCall {
   std::vector<std::string> plugins;
 };
 
+/// `kuafu tokenize`.
+struct TokenizeCall {
+  std::string tokenizer;           ///< file
+  std::vector<std::string> files;  ///< empty: the standard input
+  bool is_decoded = false;
+  bool has_special = false;
+  bool is_whole = false;
+  bool is_json = false;
+};
+
 /// `kuafu report`.
 struct ReportCall {
   std::vector<std::string> folders;
@@ -159,6 +169,7 @@ struct FrontCall {
   SuiteCall suite;
   ExportCall exported;
   ImportCall imported;
+  TokenizeCall tokenize;
   ReportCall report;
   CompareCall compare;
   MergeCall merge;
@@ -180,6 +191,7 @@ int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int export_command(const ExportCall& call);
 int import_command(const ImportCall& call);
+int tokenize_command(const TokenizeCall& call);
 Suite read_suite(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);

@@ -136,8 +136,8 @@ Members parse_members(const std::string& file, std::string_view bytes) {
     check_json_depth(bytes);
     return Members::parse(bytes);
   } catch (const Members::parse_error& error) {
-    throw ConfigError(kuafu::text("tokenizer ", file, " is no JSON: it ends to be at byte ",
-                                  error.byte, "; give a tokenizer.json"));
+    throw ConfigError(kuafu::text("tokenizer ", file, " is no JSON from byte ", error.byte,
+                                  " on; give a tokenizer.json"));
   } catch (const Members::exception&) {
     throw ConfigError(kuafu::text("tokenizer ", file, " holds a number that no double holds"));
   } catch (const ConfigError& error) {
