@@ -4,7 +4,7 @@
     equal_test.py [--count N] [--seed S] [--keep DIR] [FAMILY...]
 
 Trains small tokenizers on this tree's text (families.py), draws N strings of a seed for each (hostile.py), and prints a
-line a family. `characters` is a family of its own: every character there is between two letters, through every table.
+line a family. With `characters` the strings are those of every character that is drawn at all, between letters and alone.
 Exit codes: 0 all equal, 1 something differs, 77 the package or the tokenizers of this build are not there.
 """
 import argparse
@@ -130,11 +130,11 @@ def main():
         chosen = [name for name in given.families if name != "characters"]
         strings = hostile.Strings(given.seed)
         total = 0
-        for name in chosen or ([] if given.families else families.FAMILIES):
+        for name in [] if "characters" in given.families else chosen or families.FAMILIES:
             family = Family(name, families.FAMILIES[name](maker), folder)
             wrong += family.run([strings.draw() for _ in range(given.count)], given.seed)
             total += given.count
-        for name in families.FAMILIES if "characters" in given.families else ():
+        for name in chosen or families.FAMILIES if "characters" in given.families else ():
             family = Family(name, families.FAMILIES[name](maker), folder)
             rows = every_character()
             _, equal = family.encode(rows, False)

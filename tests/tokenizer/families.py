@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small tokenizers of every family, trained with the `tokenizers` package on this tree's own text."""
 import json
-import os
+import struct
+import unicodedata
 from pathlib import Path
 
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
@@ -199,9 +200,54 @@ def clip(maker):
                    [special("<|endoftext|>")])
 
 
+def double_array(rules):
+    """Rules as sentencepiece compiles them: a double array of their strings, then what they become."""
+    texts, children = b"", {0: {}}
+    ends = {}
+    for string, becomes in sorted(rules.items()):
+        node = 0
+        for byte in string.encode():
+            if byte not in children[node]:
+                children[len(children)] = {}
+                children[node][byte] = len(children) - 1
+            node = children[node][byte]
+        ends[node] = len(texts)
+        texts += becomes.encode() + b"\0"
+    units, used, places, free = {0: 0}, {0}, {0: 0}, 1
+    for node in range(len(children)):
+        labels = sorted(children[node]) + ([0] if node in ends else [])
+        if not labels:
+            continue
+        at, offset = places[node], free
+        while offset >= 1 << 21 or any(at ^ offset ^ label in used for label in labels):
+            offset += 1
+        while all(free ^ low in used for low in range(256)):
+            free += 256
+        units[at] |= offset << 10
+        for label, child in children[node].items():
+            places[child] = at ^ offset ^ label
+            units[places[child]] = label
+            used.add(places[child])
+        if node in ends:
+            units[at] |= 1 << 8
+            units[at ^ offset] = 1 << 31 | ends[node]
+            used.add(at ^ offset)
+    array = b"".join(struct.pack("<I", units.get(i, 0xFF)) for i in range(max(units) + 256))
+    return struct.pack("<I", len(array)) + array + texts
+
+
+def compatibility_rules():
+    """Something like sentencepiece's own: NFKC of the first planes' characters and of some with an accent."""
+    rules = {chr(c): unicodedata.normalize("NFKC", chr(c)) for c in range(0x80, 0x3400)}
+    rules |= {a + m: unicodedata.normalize("NFKC", a + m) for a in "aeiouncAEIOU" for m in "\u0300\u0301\u0308\u0303"}
+    rules |= {"\u200d": "", "\t": " ", "\n": " ", "\r": " ", "\u3000": " ", "\u2581": "\u2581"}
+    return {string: becomes for string, becomes in rules.items() if becomes != string}
+
+
 def t5(maker):
     model = maker.unigram()
-    return dressed(model, normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]),
+    rules = normalizers.Precompiled(double_array(compatibility_rules()))
+    return dressed(model, normalizers.Sequence([rules, normalizers.Replace(Regex(" {2,}"), " ")]),
                    pre_tokenizers.Metaspace(prepend_scheme="always"), template("$A </s>", ["</s>"], model),
                    decoders.Metaspace(prepend_scheme="always"),
                    [special("<pad>"), special("</s>"), special("<unk>"), special("<extra_id_0>", rstrip=True)])
@@ -262,6 +308,22 @@ def byte_normalizer(maker):
                    pre_tokenizers.FixedLength(7), None, decoders.ByteLevel(), [AddedToken("né")])
 
 
+def visible(maker, normalizer, *splits):
+    """Byte tokens of what is left of a text: what a normalizer or split does is seen of every character."""
+    return dressed(maker.byte_level(), normalizer, pre_tokenizers.Sequence(
+        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), None, decoders.ByteLevel(), [])
+
+
+VISIBLE = {
+    "visible_bert": lambda maker: visible(maker, normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()),
+    "visible_cased": lambda maker: visible(maker, normalizers.BertNormalizer(lowercase=False)),
+    "visible_nfd": lambda maker: visible(maker, normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])),
+    "visible_nfkd": lambda maker: visible(maker, normalizers.Sequence([normalizers.NFKD(), normalizers.Nmt()])),
+    "visible_nfc": lambda maker: visible(maker, normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])),
+    "visible_nfkc": lambda maker: visible(maker, normalizers.Sequence([normalizers.NFKC(), normalizers.Strip()])),
+    "visible_rules": lambda maker: visible(maker, normalizers.Precompiled(double_array(compatibility_rules()))),
+    "visible_words": lambda maker: visible(maker, None, pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True)),
+}
 FAMILIES = {
     "gpt2": gpt2, "gpt2_old_merges": gpt2_old_merges, "opt": opt, "roberta": roberta,
     "bert_uncased": lambda maker: bert(maker, True), "bert_cased": lambda maker: bert(maker, False),
@@ -275,4 +337,5 @@ FAMILIES = {
     "words": words, "added": added, "byte_normalizer": byte_normalizer,
     **{f"split_{behavior}": (lambda maker, behavior=behavior: behaviors(maker, behavior))
        for behavior in ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]},
+    **VISIBLE,
 }

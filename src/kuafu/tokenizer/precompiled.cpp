@@ -6,10 +6,9 @@
 //   9       whether the offset is times 256   10..  offset of the children
 // and of a unit that ends a string bits 0..30 are where its text begins.
 
-#include <array>
 #include <optional>
 
-#include "kuafu/base/errors.h"
+#include "kuafu/base/utf8.h"
 #include "kuafu/tokenizer/normalizers.h"
 
 namespace kuafu::tokenizer {
@@ -58,6 +57,7 @@ class Rules {
     }
     for (size_t i = 1; i <= array / kUnitBytes; ++i) units_.push_back(unit_at(*bytes, i));
     texts_ = bytes->substr(kUnitBytes + array);
+    if (!is_utf8(texts_)) part.fail(" is no compiled rules: their texts are no UTF-8");
   }
 
   /// What the shortest string that `text` begins with becomes; none where there is none.
@@ -71,7 +71,9 @@ class Rules {
       node ^= offset_of(units_[node]);
       if (!is_end) continue;
       const size_t where = node < units_.size() ? units_[node] & 0x7FFFFFFFu : texts_.size();
-      if (where >= texts_.size()) return {};
+      const bool is_char =
+          where < texts_.size() && (static_cast<unsigned char>(texts_[where]) & 0xC0u) != 0x80;
+      if (!is_char) return {};
       return std::string_view(texts_.c_str() + where);
     }
     return {};
