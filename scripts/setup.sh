@@ -103,6 +103,12 @@ missing_requirements() {
 
 pip() { "$kVenv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
+# What does not fit together, as text. huggingface-hub, which tokenizers has for downloads, is left out.
+unfit_packages() {
+  "$kVenv/bin/python" -m pip --disable-pip-version-check check \
+    | grep -v -e '^No broken requirements' -e '^tokenizers .* requires huggingface-hub, which is not installed' || true
+}
+
 venv_works() { [[ -x "$kVenv/bin/python" ]] && pip --version >/dev/null 2>&1; }
 
 make_venv() {
@@ -131,7 +137,9 @@ install_requirements() {
       || die "pip could not install: ${missing[*]}"
   fi
   if [[ "$torch" == torch ]]; then
-    pip check || die "the packages in .venv do not fit together; remove .venv and call again"
+    local unfit
+    unfit="$(unfit_packages)"
+    [[ -z "$unfit" ]] || die "the packages in .venv do not fit together; remove .venv and call again: $unfit"
   fi
   mapfile -t missing < <(missing_requirements)
   [[ ${#missing[@]} -eq 0 ]] || die "still missing after installation: ${missing[*]}"
