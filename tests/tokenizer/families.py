@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small tokenizers of every family, trained with the `tokenizers` package on this tree's own text."""
 import json
+import random
 import struct
 import unicodedata
 from pathlib import Path
@@ -13,6 +14,8 @@ LLAMA_3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?
 GPT_4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
           r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+            r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 # Text that the tree has not: vocabularies should know a little of other scripts.
 OTHER_TEXT = ["Größe, Straße, naïve café: œuvre façade", "Привет, мир! Как дела? Ещё раз", "你好，世界。自然言語処理",
@@ -184,6 +187,13 @@ def split_regex(maker, pattern, normalizer=None):
         [special("<|begin_of_text|>"), special("<|end_of_text|>"), special("<|im_start|>")])
 
 
+def deepseek(maker):
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", DEEPSEEK)]
+    return dressed(maker.byte_level(), None, pre_tokenizers.Sequence(
+        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+        processors.ByteLevel(trim_offsets=False), decoders.ByteLevel(), [special("<｜end▁of▁sentence｜>")])
+
+
 def clip(maker):
     model = maker.byte_level()
     ending = {token + "</w>": len(model["vocab"]) + i for i, token in enumerate(list(model["vocab"]))}
@@ -314,6 +324,58 @@ def visible(maker, normalizer, *splits):
         [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), None, decoders.ByteLevel(), [])
 
 
+def drawn(maker, seed):
+    """Parts of any kind in any order."""
+    draw = random.Random(seed)
+
+    def some(*makers, most=3):
+        return [draw.choice(makers)() for _ in range(draw.randrange(0, most + 1))]
+
+    def flip():
+        return draw.random() < 0.5
+
+    def behavior():
+        return draw.choice(["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"])
+
+    def scheme():
+        return draw.choice(["always", "first", "never"])
+
+    def pattern():
+        return draw.choice(["a", " ", "▁", "the", Regex(r"\s"), Regex(r"\w+"), Regex(r"[^\s\w]|\d+"), Regex(r"\S{2}"),
+                            Regex(LLAMA_3), Regex(r"(?<=\p{Lu})\p{Ll}*"), Regex(r" ?\bt?")])
+
+    def metaspace():
+        return pre_tokenizers.Metaspace(prepend_scheme=scheme(), split=flip())
+
+    normalizer = some(normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD, normalizers.Lowercase,
+                      normalizers.StripAccents, normalizers.Nmt, lambda: normalizers.Strip(flip(), flip()),
+                      lambda: normalizers.Replace(pattern(), draw.choice(["", "x", "▁", " "])), lambda: normalizers.Prepend("▁"),
+                      lambda: normalizers.BertNormalizer(flip(), flip(), draw.choice([None, True, False]), flip()))
+    splits = some(pre_tokenizers.Whitespace, pre_tokenizers.WhitespaceSplit, pre_tokenizers.BertPreTokenizer, metaspace, metaspace,
+                  lambda: pre_tokenizers.Punctuation(behavior()), lambda: pre_tokenizers.Digits(flip()),
+                  lambda: pre_tokenizers.Split(pattern(), behavior(), flip()), lambda: pre_tokenizers.CharDelimiterSplit("e"),
+                  lambda: pre_tokenizers.ByteLevel(flip(), use_regex=flip()))
+    kind = draw.randrange(4)
+    if kind == 0:
+        model = maker.byte_level()
+        splits.append(pre_tokenizers.ByteLevel(flip(), use_regex=flip()))
+    elif kind == 1:
+        model = maker.characters(fuse_unk=flip(), ignore_merges=flip(), unk_token=draw.choice([None, "<unk>"]))
+        model = with_byte_tokens(model) if flip() else model
+    elif kind == 2:
+        model = with_byte_tokens(maker.unigram()) if flip() else maker.unigram()
+    else:
+        model = maker.word_pieces(flip())
+    decoder = some(decoders.ByteLevel, decoders.ByteFallback, decoders.Fuse, lambda: decoders.Metaspace(prepend_scheme=scheme()),
+                   lambda: decoders.WordPiece(cleanup=flip()), lambda: decoders.Replace(pattern(), draw.choice(["", " "])),
+                   lambda: decoders.CTC("e", "t", flip()), lambda: decoders.Strip("e", draw.randrange(3), 0))
+    tokens = [AddedToken(content, single_word=flip(), lstrip=flip(), rstrip=flip(), normalized=flip(), special=flip())
+              for content in draw.sample(["word", "<s>", "the", "left ", "Größe", "▁", "ab", "abc", "12"], draw.randrange(0, 5))]
+    return dressed(model, normalizers.Sequence(normalizer) if normalizer else None,
+                   pre_tokenizers.Sequence(splits) if splits else None, None,
+                   decoders.Sequence(decoder) if decoder else None, tokens)
+
+
 VISIBLE = {
     "visible_bert": lambda maker: visible(maker, normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()),
     "visible_cased": lambda maker: visible(maker, normalizers.BertNormalizer(lowercase=False)),
@@ -332,7 +394,7 @@ FAMILIES = {
     "llama_never": lambda maker: llama_metaspace(maker, "never", True),
     "llama3": lambda maker: split_regex(maker, LLAMA_3), "gpt4o": lambda maker: split_regex(maker, GPT_4O),
     "qwen2": lambda maker: split_regex(maker, LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}"), normalizers.NFC()),
-    "clip": clip, "t5": t5, "unigram_bytes": unigram_bytes,
+    "deepseek": deepseek, "clip": clip, "t5": t5, "unigram_bytes": unigram_bytes,
     "prefixed_bpe": lambda maker: prefixed_bpe(maker, False), "prefixed_fused": lambda maker: prefixed_bpe(maker, True),
     "words": words, "added": added, "byte_normalizer": byte_normalizer,
     **{f"split_{behavior}": (lambda maker, behavior=behavior: behaviors(maker, behavior))

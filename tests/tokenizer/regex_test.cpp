@@ -31,6 +31,7 @@ TEST(Regex, HasOnigurumasClasses) {
   EXPECT_EQ(marked(R"(\s)", "\u180E\u0085"), "\u180E[\u0085]");  // the first is none any more
   EXPECT_EQ(marked(R"([^\S]+)", "a \tb"), "a[ \t]b");
   EXPECT_EQ(marked(R"(\w+)", "é\u0301½_ ①"), "[é\u0301½_] ①");
+  EXPECT_EQ(marked(R"([\w]+)", "é½"), "[é]½");
   EXPECT_EQ(marked(R"(\d+)", "1٣½"), "[1٣]½");
   EXPECT_EQ(marked(R"(\v)", "\n\x0B"), "\n[\x0B]");
   EXPECT_EQ(marked(R"(\bab\b)", "ab abc"), "[ab] abc");

@@ -59,7 +59,7 @@ std::vector<Part> Part::elements() const {
   std::vector<Part> parts;
   parts.reserve(value_->size());
   for (size_t i = 0; i < value_->size(); ++i) {
-    parts.emplace_back(*file_, (*value_)[i], kuafu::text(path_, ".", i));
+    parts.emplace_back(*file_, (*value_)[i], path_ + "." + std::to_string(i));
   }
   return parts;
 }

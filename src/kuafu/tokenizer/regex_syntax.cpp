@@ -9,14 +9,21 @@
 namespace kuafu::tokenizer {
 namespace {
 
-// Insides of sets. White space is fixed, so that what is none can be spelled out too. Word characters
-// are Oniguruma's: below U+0100 a table of its own, which has superscripts and fractions.
+// Insides of sets. White space is fixed, so that what is none can be spelled out too.
 constexpr std::string_view kSpace =
     R"(\x{9}-\x{D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNoSpace =
     R"(\x{0}-\x{8}\x{E}-\x{1F}\x{21}-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
 constexpr std::string_view kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+/// What Oniguruma takes for a word character outside of sets only.
+constexpr std::string_view kWordOutside = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+
+/// \b: between a word character and none.
+std::string word_border() {
+  const std::string word = text("[", kWord, kWordOutside, "]");
+  return text("(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))");
+}
 
 /// Walks over a pattern and writes the other one.
 class Translator {
@@ -101,9 +108,9 @@ class Translator {
       case 'S':
         return set_of("[^", kSpace);
       case 'w':
-        return set_of("[", kWord);
+        return set_of("[", text(kWord, kWordOutside));
       case 'W':
-        return set_of("[^", kWord);
+        return set_of("[^", text(kWord, kWordOutside));
       case 'd':
         return write("\\p{Nd}", 2);
       case 'D':
@@ -112,8 +119,7 @@ class Translator {
       case 'z':
         return copy(2);
       case 'b':
-        return write(
-            text("(?:(?<=[", kWord, "])(?![", kWord, "])|(?<![", kWord, "])(?=[", kWord, "]))"), 2);
+        return write(word_border(), 2);
       default:
         refuse(text("\\", peek(1)));
     }
