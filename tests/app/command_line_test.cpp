@@ -103,6 +103,12 @@ TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"compare", "a", "b", "--subset", "ranks"}, {"--subset ranks", "key=value"});
 }
 
+TEST(Misuse, OfTokenizeNamesWhatIsMissing) {
+  expect_misuse({"tokenize"}, {"tokenizer", "required"});
+  expect_misuse({"tokenize", "/no/t.json", "--jsn"}, {"--jsn", "--json"});
+  expect_misuse({"tokenize", "/no/t.json", "--decode", "--whole"}, {"--decode", "--whole"});
+}
+
 TEST(Front, RefusesAWrongValueOfEveryOption) {
   for (const char* number : {"0", "-1", "2.5", "abc", "4x", "99999999999999999999"}) {
     expect_misuse({"run", "x.toml", "--ranks", number},

@@ -34,13 +34,13 @@ constexpr std::array<int16_t, kNumChars> make_bytes() {
 
 constexpr std::array<int16_t, kNumChars> kBytes = make_bytes();
 
-enum class Kind : uint8_t { kSpace, kLetter, kNumber, kOther };
+enum class CharKind : uint8_t { kSpace, kLetter, kNumber, kOther };
 
-Kind kind_of(char32_t c) {
-  return is_letter(c)   ? Kind::kLetter
-         : is_space(c)  ? Kind::kSpace
-         : is_number(c) ? Kind::kNumber
-                        : Kind::kOther;
+CharKind kind_of(char32_t c) {
+  return is_letter(c)   ? CharKind::kLetter
+         : is_space(c)  ? CharKind::kSpace
+         : is_number(c) ? CharKind::kNumber
+                        : CharKind::kOther;
 }
 
 /// Bytes of 's, 't, 're, 've, 'm, 'll or 'd; 0: another text.
@@ -63,7 +63,7 @@ size_t contraction_bytes(std::string_view text) {
 }
 
 /// Where the run of characters of `kind` that is at `at` ends.
-size_t run_end(std::string_view text, size_t at, Kind kind) {
+size_t run_end(std::string_view text, size_t at, CharKind kind) {
   while (at < text.size()) {
     size_t behind = at;
     if (kind_of(next_char(text, behind)) != kind) break;
@@ -79,10 +79,10 @@ size_t span_end(std::string_view text, size_t at) {
   const size_t word = at + (text[at] == ' ' ? 1 : 0);
   if (word < text.size()) {
     size_t behind = word;
-    const Kind kind = kind_of(next_char(text, behind));
-    if (kind != Kind::kSpace) return run_end(text, behind, kind);
+    const CharKind kind = kind_of(next_char(text, behind));
+    if (kind != CharKind::kSpace) return run_end(text, behind, kind);
   }
-  const size_t end = run_end(text, at, Kind::kSpace);
+  const size_t end = run_end(text, at, CharKind::kSpace);
   if (end == text.size()) return end;
   size_t last = end - 1;
   while ((static_cast<unsigned char>(text[last]) & 0xC0u) == 0x80) --last;

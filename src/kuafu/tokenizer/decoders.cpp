@@ -35,7 +35,7 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kPairs) replace_all(text, from, to);
 }
 
-StepPtr<Tokens> make_byte_level(const Part& part) {
+StepPtr<Tokens> byte_level_decoder(const Part& part) {
   part.allow({"add_prefix_space", "trim_offsets", "use_regex"});
   return step<Tokens>([](Tokens& tokens) {
     std::string bytes;
@@ -46,7 +46,7 @@ StepPtr<Tokens> make_byte_level(const Part& part) {
   });
 }
 
-StepPtr<Tokens> make_word_piece(const Part& part) {
+StepPtr<Tokens> word_piece_decoder(const Part& part) {
   part.allow({"prefix", "cleanup"});
   return step<Tokens>(
       [prefix = part.at("prefix").text(), cleans = part.at("cleanup").boolean()](Tokens& tokens) {
@@ -58,7 +58,7 @@ StepPtr<Tokens> make_word_piece(const Part& part) {
       });
 }
 
-StepPtr<Tokens> make_metaspace(const Part& part) {
+StepPtr<Tokens> metaspace_decoder(const Part& part) {
   return step<Tokens>([metaspace = Metaspace(part)](Tokens& tokens) {
     const bool is_bare = metaspace.prepend != Metaspace::Prepend::kNever;
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -67,7 +67,7 @@ StepPtr<Tokens> make_metaspace(const Part& part) {
   });
 }
 
-StepPtr<Tokens> make_bpe(const Part& part) {
+StepPtr<Tokens> bpe_decoder(const Part& part) {
   part.allow({"suffix"});
   return step<Tokens>([suffix = part.at("suffix").text()](Tokens& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -87,7 +87,7 @@ int byte_of(std::string_view token) {
   return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
-StepPtr<Tokens> make_byte_fallback(const Part& part) {
+StepPtr<Tokens> byte_fallback_decoder(const Part& part) {
   part.allow({});
   return step<Tokens>([](Tokens& tokens) {
     Tokens out;
@@ -115,7 +115,7 @@ StepPtr<Tokens> make_byte_fallback(const Part& part) {
   });
 }
 
-StepPtr<Tokens> make_fuse(const Part& part) {
+StepPtr<Tokens> fuse_decoder(const Part& part) {
   part.allow({});
   return step<Tokens>([](Tokens& tokens) {
     std::string all;
@@ -136,7 +136,7 @@ void strip(std::string& token, const std::string& content, int64_t start, int64_
   token = std::string(rest);
 }
 
-StepPtr<Tokens> make_strip(const Part& part) {
+StepPtr<Tokens> strip_decoder(const Part& part) {
   part.allow({"content", "start", "stop"});
   return step<Tokens>([content = to_utf8(part.at("content").character()),
                        start = part.at("start").count(),
@@ -145,7 +145,7 @@ StepPtr<Tokens> make_strip(const Part& part) {
   });
 }
 
-StepPtr<Tokens> make_replace(const Part& part) {
+StepPtr<Tokens> replace_decoder(const Part& part) {
   part.allow({"pattern", "content"});
   return step<Tokens>(
       [pattern = Pattern(part.at("pattern")), content = part.at("content").text()](Tokens& tokens) {
@@ -159,7 +159,7 @@ StepPtr<Tokens> make_replace(const Part& part) {
       });
 }
 
-StepPtr<Tokens> make_ctc(const Part& part) {
+StepPtr<Tokens> ctc_decoder(const Part& part) {
   part.allow({"pad_token", "word_delimiter_token", "cleanup"});
   return step<Tokens>([pad = part.at("pad_token").text(),
                        delimiter = part.at("word_delimiter_token").text(),
@@ -175,37 +175,37 @@ StepPtr<Tokens> make_ctc(const Part& part) {
   });
 }
 
-StepPtr<Tokens> make_sequence(const Part& part) {
+StepPtr<Tokens> sequence_decoder(const Part& part) {
   part.allow({"decoders"});
   std::vector<StepPtr<Tokens>> steps;
   for (const Part& element : part.at("decoders").elements()) steps.push_back(make_decoder(element));
   return in_sequence(std::move(steps));
 }
 
-struct Kind {
+struct DecoderKind {
   const char* name;
   StepPtr<Tokens> (*make)(const Part& part);
 };
 
-constexpr Kind kKinds[] = {{"ByteLevel", make_byte_level},
-                           {"WordPiece", make_word_piece},
-                           {"Metaspace", make_metaspace},
-                           {"BPEDecoder", make_bpe},
-                           {"ByteFallback", make_byte_fallback},
-                           {"Fuse", make_fuse},
-                           {"Strip", make_strip},
-                           {"Replace", make_replace},
-                           {"CTC", make_ctc},
-                           {"Sequence", make_sequence}};
+constexpr DecoderKind kDecoderKinds[] = {{"ByteLevel", byte_level_decoder},
+                                         {"WordPiece", word_piece_decoder},
+                                         {"Metaspace", metaspace_decoder},
+                                         {"BPEDecoder", bpe_decoder},
+                                         {"ByteFallback", byte_fallback_decoder},
+                                         {"Fuse", fuse_decoder},
+                                         {"Strip", strip_decoder},
+                                         {"Replace", replace_decoder},
+                                         {"CTC", ctc_decoder},
+                                         {"Sequence", sequence_decoder}};
 
 }  // namespace
 
 StepPtr<Tokens> make_decoder(const Part& part) {
   std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  for (const DecoderKind& kind : kDecoderKinds) names.emplace_back(kind.name);
   const std::string name = part.kind(names);
-  return std::find_if(std::begin(kKinds), std::end(kKinds),
-                      [&](const Kind& kind) { return name == kind.name; })
+  return std::find_if(std::begin(kDecoderKinds), std::end(kDecoderKinds),
+                      [&](const DecoderKind& kind) { return name == kind.name; })
       ->make(part);
 }
 

@@ -26,7 +26,7 @@ void split_at(Pieces& pieces, const Predicate& is_delimiter, Delimiter delimiter
   });
 }
 
-StepPtr<Pieces> make_byte_level(const Part& part) {
+StepPtr<Pieces> byte_level_splitter(const Part& part) {
   part.allow({"add_prefix_space", "trim_offsets", "use_regex"});
   return step<Pieces>([has_prefix = part.at("add_prefix_space").boolean(),
                        splits = part.boolean("use_regex", true)](Pieces& pieces) {
@@ -47,7 +47,7 @@ StepPtr<Pieces> make_byte_level(const Part& part) {
   });
 }
 
-StepPtr<Pieces> make_split(const Part& part) {
+StepPtr<Pieces> split_splitter(const Part& part) {
   part.allow({"pattern", "behavior", "invert"});
   return step<Pieces>([pattern = Pattern(part.at("pattern")),
                        delimiter = delimiter_of(part.at("behavior")),
@@ -60,7 +60,7 @@ StepPtr<Pieces> make_split(const Part& part) {
   });
 }
 
-StepPtr<Pieces> make_bert(const Part& part) {
+StepPtr<Pieces> bert_splitter(const Part& part) {
   part.allow({});
   return step<Pieces>([](Pieces& pieces) {
     split_at(pieces, is_space, Delimiter::kRemoved);
@@ -87,33 +87,33 @@ std::vector<Span> words_of(std::string_view text) {
   return spans;
 }
 
-StepPtr<Pieces> make_whitespace(const Part& part) {
+StepPtr<Pieces> whitespace_splitter(const Part& part) {
   part.allow({});
   return step<Pieces>([](Pieces& pieces) {
     split_pieces(pieces, [](const Piece& piece) { return words_of(piece.text); });
   });
 }
 
-StepPtr<Pieces> make_whitespace_split(const Part& part) {
+StepPtr<Pieces> whitespace_split_splitter(const Part& part) {
   part.allow({});
   return step<Pieces>([](Pieces& pieces) { split_at(pieces, is_space, Delimiter::kRemoved); });
 }
 
-StepPtr<Pieces> make_punctuation(const Part& part) {
+StepPtr<Pieces> punctuation_splitter(const Part& part) {
   part.allow({"behavior"});
   const Delimiter delimiter =
       part.has("behavior") ? delimiter_of(part.at("behavior")) : Delimiter::kIsolated;
   return step<Pieces>([delimiter](Pieces& pieces) { split_at(pieces, is_punctuation, delimiter); });
 }
 
-StepPtr<Pieces> make_digits(const Part& part) {
+StepPtr<Pieces> digits_splitter(const Part& part) {
   part.allow({"individual_digits"});
   const Delimiter delimiter =
       part.at("individual_digits").boolean() ? Delimiter::kIsolated : Delimiter::kContiguous;
   return step<Pieces>([delimiter](Pieces& pieces) { split_at(pieces, is_number, delimiter); });
 }
 
-StepPtr<Pieces> make_char_split(const Part& part) {
+StepPtr<Pieces> char_split_splitter(const Part& part) {
   part.allow({"delimiter"});
   return step<Pieces>([delimiter = part.at("delimiter").character()](Pieces& pieces) {
     split_at(
@@ -137,7 +137,7 @@ void replace_spaces(Piece& piece, const std::string& replacement) {
   piece.from_start = from_start;
 }
 
-StepPtr<Pieces> make_metaspace(const Part& part) {
+StepPtr<Pieces> metaspace_splitter(const Part& part) {
   return step<Pieces>([metaspace = Metaspace(part)](Pieces& pieces) {
     using Prepend = Metaspace::Prepend;
     for (Piece& piece : pieces) {
@@ -157,7 +157,7 @@ StepPtr<Pieces> make_metaspace(const Part& part) {
   });
 }
 
-StepPtr<Pieces> make_fixed_length(const Part& part) {
+StepPtr<Pieces> fixed_length_splitter(const Part& part) {
   part.allow({"length"});
   const int64_t length = part.has("length") ? part.at("length").count() : 5;
   if (length == 0) part.at("length").refuse("a whole number from 1 on");
@@ -176,7 +176,7 @@ StepPtr<Pieces> make_fixed_length(const Part& part) {
   });
 }
 
-StepPtr<Pieces> make_sequence(const Part& part) {
+StepPtr<Pieces> sequence_splitter(const Part& part) {
   part.allow({"pretokenizers"});
   std::vector<StepPtr<Pieces>> steps;
   for (const Part& element : part.at("pretokenizers").elements()) {
@@ -185,31 +185,31 @@ StepPtr<Pieces> make_sequence(const Part& part) {
   return in_sequence(std::move(steps));
 }
 
-struct Kind {
+struct PreTokenizerKind {
   const char* name;
   StepPtr<Pieces> (*make)(const Part& part);
 };
 
-constexpr Kind kKinds[] = {{"ByteLevel", make_byte_level},
-                           {"Split", make_split},
-                           {"BertPreTokenizer", make_bert},
-                           {"Whitespace", make_whitespace},
-                           {"WhitespaceSplit", make_whitespace_split},
-                           {"Metaspace", make_metaspace},
-                           {"Punctuation", make_punctuation},
-                           {"Digits", make_digits},
-                           {"CharDelimiterSplit", make_char_split},
-                           {"FixedLength", make_fixed_length},
-                           {"Sequence", make_sequence}};
+constexpr PreTokenizerKind kPreTokenizerKinds[] = {{"ByteLevel", byte_level_splitter},
+                                                   {"Split", split_splitter},
+                                                   {"BertPreTokenizer", bert_splitter},
+                                                   {"Whitespace", whitespace_splitter},
+                                                   {"WhitespaceSplit", whitespace_split_splitter},
+                                                   {"Metaspace", metaspace_splitter},
+                                                   {"Punctuation", punctuation_splitter},
+                                                   {"Digits", digits_splitter},
+                                                   {"CharDelimiterSplit", char_split_splitter},
+                                                   {"FixedLength", fixed_length_splitter},
+                                                   {"Sequence", sequence_splitter}};
 
 }  // namespace
 
 StepPtr<Pieces> make_pre_tokenizer(const Part& part) {
   std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  for (const PreTokenizerKind& kind : kPreTokenizerKinds) names.emplace_back(kind.name);
   const std::string name = part.kind(names);
-  return std::find_if(std::begin(kKinds), std::end(kKinds),
-                      [&](const Kind& kind) { return name == kind.name; })
+  return std::find_if(std::begin(kPreTokenizerKinds), std::end(kPreTokenizerKinds),
+                      [&](const PreTokenizerKind& kind) { return name == kind.name; })
       ->make(part);
 }
 

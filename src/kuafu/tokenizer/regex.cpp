@@ -17,17 +17,17 @@ std::string words_of(int code) {
   return reinterpret_cast<const char*>(words);
 }
 
-template <auto release>
-struct Releases {
-  template <class T>
-  void operator()(T* p) const {
-    release(p);
-  }
-};
-
 }  // namespace
 
 struct Regex::Compiled {
+  template <auto release>
+  struct Releases {
+    template <class T>
+    void operator()(T* p) const {
+      release(p);
+    }
+  };
+
   std::unique_ptr<pcre2_code, Releases<pcre2_code_free>> code;
   std::unique_ptr<pcre2_match_data, Releases<pcre2_match_data_free>> match;
   std::unique_ptr<pcre2_match_context, Releases<pcre2_match_context_free>> context;
@@ -36,8 +36,8 @@ struct Regex::Compiled {
 
 Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>()) {
   const std::string ours = pcre_pattern(pattern);
-  const std::unique_ptr<pcre2_compile_context, Releases<pcre2_compile_context_free>> context(
-      pcre2_compile_context_create(nullptr));
+  const std::unique_ptr<pcre2_compile_context, Compiled::Releases<pcre2_compile_context_free>>
+      context(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE where = 0;
