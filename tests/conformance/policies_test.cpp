@@ -71,7 +71,7 @@ void keep_all(const Known& known, memory::Choice& choice) {
 TEST(ConformanceOfPolicies, FindsLoadsOfWhatIsThere) {
   const auto again = [](const Known& known, memory::Choice& choice) {
     for (int64_t c = 0; c < known.trace.num_chunks(); ++c) {
-      const bool stays = known.held.has(c) && choice.evict.empty() && choice.prefetch.empty();
+      const bool stays = known.on_device.has(c) && choice.evict.empty() && choice.prefetch.empty();
       if (stays && known.distance(c) == 1) choice.prefetch.push_back(c);
     }
   };
@@ -96,7 +96,7 @@ TEST(ConformanceOfPolicies, FindsThoseThatPassTheBudget) {
     for (int64_t c = 0; c < known.trace.num_chunks(); ++c) {
       const bool is_used = memory::use_of(known.moment_ahead(0), c) != nullptr;
       const bool leaves = std::count(choice.evict.begin(), choice.evict.end(), c) > 0;
-      if (!known.held.has(c) && !is_used && !leaves && known.distance(c) == 1) {
+      if (!known.on_device.has(c) && !is_used && !leaves && known.distance(c) == 1) {
         choice.prefetch.push_back(c);
       }
     }

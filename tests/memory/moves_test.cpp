@@ -30,7 +30,7 @@ std::string broken(const std::vector<Short>& moves, int64_t steps = 1) {
   std::vector<Move> all;
   for (const Short& m : moves) all.push_back(make_move(small_trace(), m.moment, m.chunk, m.kind));
   try {
-    replay(small_trace(), kBudget, nothing_held(small_trace()), all, steps);
+    replay(small_trace(), kBudget, empty_device(small_trace()), all, steps);
   } catch (const ConfigError& e) {
     return e.what();
   }
@@ -50,10 +50,10 @@ TEST(Moves, WhatChangesAtHomeIsNotOnTheDevice) {
   const UseTrace trace = {{{4}}, {{0, 0, {{0, Access::kRead}}}, {0, 0, {{0, Access::kAtHome}}}}};
   const Move load = make_move(trace, 0, 0, kLoad), drop = make_move(trace, 1, 0, kDrop);
   EXPECT_EQ(used_bytes(trace, 1), 0);
-  EXPECT_EQ(replay(trace, 4, nothing_held(trace), {load, drop}, 1).live,
+  EXPECT_EQ(replay(trace, 4, empty_device(trace), {load, drop}, 1).live,
             (std::vector<int64_t>{4, 0}));
   try {
-    replay(trace, 4, nothing_held(trace), {load}, 1);
+    replay(trace, 4, empty_device(trace), {load}, 1);
     FAIL() << "the chunk is old";
   } catch (const ConfigError& e) {
     EXPECT_STREQ(
@@ -73,9 +73,9 @@ TEST(Moves, LiveBytesNeverPassTheBudget) {
   // The chunk fits where it comes; what is in use a moment later does not fit beside it.
   EXPECT_EQ(
       broken({{0, 0, kLoad}, {0, 2, kLoad}, {1, 0, kWriteBack}, {1, 0, kDrop}, {1, 1, kLoad}}), "");
-  Held held = nothing_held(small_trace());
-  held.resident = {true, true, false};
-  EXPECT_THROW(replay(small_trace(), kBudget, held, {}, 1), ConfigError);
+  OnDevice on_device = empty_device(small_trace());
+  on_device.resident = {true, true, false};
+  EXPECT_THROW(replay(small_trace(), kBudget, on_device, {}, 1), ConfigError);
 }
 
 TEST(Moves, DirtyChunksAreWrittenBackBeforeTheyAreDropped) {
@@ -122,7 +122,7 @@ TEST(Moves, OnlyWhatIsOverwrittenComesWithoutItsBytes) {
 
 TEST(Moves, GoBetweenDeviceAndHomeInOrder) {
   const Move astray{0, 0, Tier::kDisk, Tier::kDevice, kLoad};
-  EXPECT_THROW(replay(small_trace(), kBudget, nothing_held(small_trace()), {astray}, 1),
+  EXPECT_THROW(replay(small_trace(), kBudget, empty_device(small_trace()), {astray}, 1),
                ConfigError);
   EXPECT_NE(broken({{1, 1, kLoad}, {0, 0, kLoad}}), "");
   EXPECT_NE(broken({{0, 3 - 3, kLoad}, {7, 1, kLoad}}), "");

@@ -34,20 +34,20 @@ void draw(const memory::UseTrace& uses, const memory::Played& played) {
     return;
   }
   std::vector<std::string> lines(uses.chunks.size());
-  memory::Held held = played.start;
+  memory::OnDevice on_device = played.start;
   auto next = played.moves.begin();
   for (int64_t t = 0; t < uses.num_moments(); ++t) {
     for (; next != played.moves.end() && next->moment == t; ++next) {
-      held.resident[static_cast<size_t>(next->chunk)] = next->to == memory::Tier::kDevice;
+      on_device.resident[static_cast<size_t>(next->chunk)] = next->to == memory::Tier::kDevice;
     }
     const memory::Moment& moment = uses.moments[static_cast<size_t>(t)];
     for (int64_t c = 0; c < uses.num_chunks(); ++c) {
       const memory::Use* use = memory::use_of(moment, c);
       const bool is_read = use != nullptr && memory::needs_device(use->access);
-      lines[static_cast<size_t>(c)] += is_read          ? '#'
-                                       : held.has(c)    ? '+'
-                                       : use != nullptr ? '='
-                                                        : '.';
+      lines[static_cast<size_t>(c)] += is_read            ? '#'
+                                       : on_device.has(c) ? '+'
+                                       : use != nullptr   ? '='
+                                                          : '.';
     }
   }
   Table table({{"chunk of"}, {"bytes", Align::kRight}, {"a step"}});

@@ -18,9 +18,9 @@ namespace kuafu::conformance {
 namespace {
 
 using memory::Choice;
-using memory::Held;
 using memory::Knobs;
 using memory::Known;
+using memory::OnDevice;
 using memory::Played;
 using memory::Policy;
 using memory::PolicyRule;
@@ -67,7 +67,7 @@ std::string wrong_moves(const PolicyRule& rule, const Sample& s, const Knobs& kn
 /// A moment in which a policy was asked, and what it said.
 struct Asked {
   int64_t moment = 0;
-  Held held = {};
+  OnDevice on_device = {};
   Choice choice = {};
 };
 
@@ -76,7 +76,7 @@ std::string impure(const PolicyRule& rule, const Sample& s, const Knobs& knobs) 
   const Policy first = memory::policy_of(rule, s.trace, s.budget);
   std::vector<Asked> asked;
   const Policy watched = [&](const Known& known) {
-    asked.push_back({known.moment, known.held, first(known)});
+    asked.push_back({known.moment, known.on_device, first(known)});
     return asked.back().choice;
   };
   memory::Player player(s.trace, s.budget, watched, knobs);
@@ -85,7 +85,7 @@ std::string impure(const PolicyRule& rule, const Sample& s, const Knobs& knobs) 
   const Policy anew = memory::policy_of(rule, s.trace, s.budget);
   for (const auto& [who, policy] : {std::pair{"asked again", first}, {"made anew", anew}}) {
     for (auto a = asked.rbegin(); a != asked.rend(); ++a) {
-      const Known known{s.trace, uses, a->held, knobs, s.budget, a->moment};
+      const Known known{s.trace, uses, a->on_device, knobs, s.budget, a->moment};
       if (policy(known) != a->choice || policy(known) != a->choice) {
         return text(
             who, " before moment ", a->moment,

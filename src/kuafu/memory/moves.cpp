@@ -30,30 +30,31 @@ Move make_move(const UseTrace& trace, int64_t moment, int64_t chunk, MoveKind ki
   return {moment, chunk, Tier::kDevice, home, kind};
 }
 
-Held nothing_held(const UseTrace& trace) {
+OnDevice empty_device(const UseTrace& trace) {
   return {std::vector<bool>(trace.chunks.size()), std::vector<bool>(trace.chunks.size())};
 }
 
-int64_t held_bytes(const UseTrace& trace, const Held& held) {
+int64_t device_bytes(const UseTrace& trace, const OnDevice& on_device) {
   int64_t bytes = 0;
   for (size_t c = 0; c < trace.chunks.size(); ++c) {
-    if (held.resident[c]) bytes += trace.chunks[c].bytes;
+    if (on_device.resident[c]) bytes += trace.chunks[c].bytes;
   }
   return bytes;
 }
 
-Rules::Rules(const UseTrace& trace, int64_t budget, Held held)
-    : trace_(trace), budget_(budget), held_(std::move(held)), uses_(trace) {
-  KUAFU_REQUIRE(
-      held_.resident.size() == trace.chunks.size() && held_.dirty.size() == trace.chunks.size(),
-      "what is held is of ", held_.resident.size(), " chunks, the trace has ", trace.chunks.size());
-  chunk_bytes_ = held_bytes(trace, held_);
+Rules::Rules(const UseTrace& trace, int64_t budget, OnDevice on_device)
+    : trace_(trace), budget_(budget), on_device_(std::move(on_device)), uses_(trace) {
+  KUAFU_REQUIRE(on_device_.resident.size() == trace.chunks.size() &&
+                    on_device_.dirty.size() == trace.chunks.size(),
+                "what is on the device is of ", on_device_.resident.size(),
+                " chunks, the trace has ", trace.chunks.size());
+  chunk_bytes_ = device_bytes(trace, on_device_);
 }
 
 void Rules::bring(const Move& move, const std::string& what) {
   const auto c = static_cast<size_t>(move.chunk);
   const int64_t in_use = trace_.moments[static_cast<size_t>(moment_)].in_use;
-  KUAFU_REQUIRE(!held_.resident[c], what, ", which is on the device already");
+  KUAFU_REQUIRE(!on_device_.resident[c], what, ", which is on the device already");
   const Use* use = use_of(trace_.moments[static_cast<size_t>(moment_)], move.chunk);
   KUAFU_REQUIRE(
       move.kind == MoveKind::kLoad || (use != nullptr && use->access == Access::kOverwrite), what,
@@ -61,7 +62,7 @@ void Rules::bring(const Move& move, const std::string& what) {
   const int64_t live = in_use + chunk_bytes_;
   KUAFU_REQUIRE(live + trace_.chunks[c].bytes <= budget_, what, ", which makes ",
                 live + trace_.chunks[c].bytes, " live bytes, budget ", budget_);
-  held_.resident[c] = true;
+  on_device_.resident[c] = true;
   chunk_bytes_ += trace_.chunks[c].bytes;
 }
 
@@ -75,15 +76,15 @@ void Rules::move(const Move& move) {
                 ": chunks move between the device and their home");
   if (is_in(move.kind)) return bring(move, what);
   const auto c = static_cast<size_t>(move.chunk);
-  KUAFU_REQUIRE(held_.resident[c], what, ", which is not on the device");
+  KUAFU_REQUIRE(on_device_.resident[c], what, ", which is not on the device");
   if (move.kind == MoveKind::kWriteBack) {
-    KUAFU_REQUIRE(held_.dirty[c], what, ", which is clean: its home has the same bytes");
-    held_.dirty[c] = false;
+    KUAFU_REQUIRE(on_device_.dirty[c], what, ", which is clean: its home has the same bytes");
+    on_device_.dirty[c] = false;
     return;
   }
-  KUAFU_REQUIRE(!held_.dirty[c] || uses_.is_dead(move.chunk, moment_), what,
+  KUAFU_REQUIRE(!on_device_.dirty[c] || uses_.is_dead(move.chunk, moment_), what,
                 ", which is dirty and read again: write it back first");
-  held_.resident[c] = held_.dirty[c] = false;
+  on_device_.resident[c] = on_device_.dirty[c] = false;
   chunk_bytes_ -= trace_.chunks[c].bytes;
 }
 
@@ -91,13 +92,13 @@ int64_t Rules::compute() {
   const Moment& moment = trace_.moments[static_cast<size_t>(moment_)];
   for (const Use& use : moment.uses) {
     if (!needs_device(use.access)) {
-      KUAFU_REQUIRE(!held_.has(use.chunk), "moment ", moment_, " changes chunk ", use.chunk,
+      KUAFU_REQUIRE(!on_device_.has(use.chunk), "moment ", moment_, " changes chunk ", use.chunk,
                     " at home while it is on the device, where it would be old");
       continue;
     }
-    KUAFU_REQUIRE(held_.has(use.chunk), "moment ", moment_, " uses chunk ", use.chunk,
+    KUAFU_REQUIRE(on_device_.has(use.chunk), "moment ", moment_, " uses chunk ", use.chunk,
                   ", which is not on the device");
-    if (writes(use.access)) held_.dirty[static_cast<size_t>(use.chunk)] = true;
+    if (writes(use.access)) on_device_.dirty[static_cast<size_t>(use.chunk)] = true;
   }
   const int64_t live = moment.in_use + chunk_bytes_;
   KUAFU_REQUIRE(live <= budget_, "moment ", moment_, " computes with ", live,
@@ -117,7 +118,7 @@ Traffic traffic_of(const UseTrace& trace, const std::vector<Move>& moves) {
   return traffic;
 }
 
-Replayed replay(const UseTrace& trace, int64_t budget, const Held& start,
+Replayed replay(const UseTrace& trace, int64_t budget, const OnDevice& start,
                 const std::vector<Move>& moves, int64_t steps) {
   check(trace);
   Rules rules(trace, budget, start);
@@ -129,7 +130,7 @@ Replayed replay(const UseTrace& trace, int64_t budget, const Held& start,
   }
   KUAFU_REQUIRE(next == moves.end(), "move \"", *next, "\" comes behind its moment, or beyond the ",
                 steps * trace.num_moments(), " moments of ", steps, " steps");
-  out.end = rules.held();
+  out.end = rules.on_device();
   return out;
 }
 

@@ -34,20 +34,20 @@ std::ostream& operator<<(std::ostream& out, const Move& move);
 Move make_move(const UseTrace& trace, int64_t moment, int64_t chunk, MoveKind kind);
 
 /// What lies on the device, and what of it is younger than its home.
-struct Held {
+struct OnDevice {
   std::vector<bool> resident = {}, dirty = {};  ///< by chunk
-  bool operator==(const Held&) const = default;
-  auto operator<=>(const Held&) const = default;
+  bool operator==(const OnDevice&) const = default;
+  auto operator<=>(const OnDevice&) const = default;
 
   bool has(int64_t chunk) const { return resident[static_cast<size_t>(chunk)]; }
   bool is_dirty(int64_t chunk) const { return dirty[static_cast<size_t>(chunk)]; }
 };
 
 /// Nothing on the device.
-Held nothing_held(const UseTrace& trace);
+OnDevice empty_device(const UseTrace& trace);
 
 /// Bytes of the chunks on the device.
-int64_t held_bytes(const UseTrace& trace, const Held& held);
+int64_t device_bytes(const UseTrace& trace, const OnDevice& on_device);
 
 /// The rules that moves are held to, in the order of a step.
 ///
@@ -60,15 +60,15 @@ int64_t held_bytes(const UseTrace& trace, const Held& held);
 /// Everything throws ConfigError that says moment, chunk and rule: moves may be a plug-in's.
 class Rules {
  public:
-  /// `trace` must live longer. `held` lies on the device before moment 0.
-  Rules(const UseTrace& trace, int64_t budget, Held held);
+  /// `trace` must live longer. `on_device` lies on the device before moment 0.
+  Rules(const UseTrace& trace, int64_t budget, OnDevice on_device);
 
   /// Makes a move of the moment that is next.
   void move(const Move& move);
   /// Lets the next moment compute; returns the live bytes, chunks and what else is in use.
   int64_t compute();
 
-  const Held& held() const { return held_; }
+  const OnDevice& on_device() const { return on_device_; }
   const UsesByChunk& uses() const { return uses_; }
   int64_t moment() const { return moment_; }  ///< of the step, that is next
 
@@ -77,7 +77,7 @@ class Rules {
 
   const UseTrace& trace_;
   int64_t budget_, chunk_bytes_ = 0, moment_ = 0;
-  Held held_;
+  OnDevice on_device_;
   UsesByChunk uses_;
 };
 
@@ -92,12 +92,12 @@ Traffic traffic_of(const UseTrace& trace, const std::vector<Move>& moves);
 /// What a list of moves comes to; see Rules.
 struct Replayed {
   std::vector<int64_t> live = {};  ///< bytes while each moment computes
-  Held end = {};
+  OnDevice end = {};
   bool operator==(const Replayed&) const = default;
 };
 
 /// Holds the moves of `steps` steps, in order of their moments, to the rules.
-Replayed replay(const UseTrace& trace, int64_t budget, const Held& start,
+Replayed replay(const UseTrace& trace, int64_t budget, const OnDevice& start,
                 const std::vector<Move>& moves, int64_t steps);
 
 }  // namespace kuafu::memory

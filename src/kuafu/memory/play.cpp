@@ -22,8 +22,8 @@ void play_step(const UseTrace& trace, Player& player, int64_t step, Played& out)
 }
 
 /// Steps that repeat end as they began.
-void require_same(const Player& player, const Held& start) {
-  KUAFU_REQUIRE(player.held() == start,
+void require_same(const Player& player, const OnDevice& start) {
+  KUAFU_REQUIRE(player.on_device() == start,
                 "a policy chose differently of the same: it has a state of its own");
 }
 
@@ -34,13 +34,13 @@ Played play(const UseTrace& trace, int64_t budget, const Policy& policy, const K
   check_fits(trace, budget);
   Player player(trace, budget, policy, knobs);
   Played unread;
-  std::map<Held, int64_t> seen;
-  for (int64_t step = 0; seen.emplace(player.held(), step).second; ++step) {
+  std::map<OnDevice, int64_t> seen;
+  for (int64_t step = 0; seen.emplace(player.on_device(), step).second; ++step) {
     play_step(trace, player, 0, unread);
   }
   Played out;
-  out.steps = static_cast<int64_t>(seen.size()) - seen.at(player.held());
-  out.start = player.held();
+  out.steps = static_cast<int64_t>(seen.size()) - seen.at(player.on_device());
+  out.start = player.on_device();
   // Once around uncounted: what was loaded ahead before the first of them is known then.
   for (int64_t step = 0; step < out.steps; ++step) play_step(trace, player, 0, unread);
   require_same(player, out.start);

@@ -11,7 +11,7 @@ namespace kuafu::memory {
 /// What a policy does for ever, once it repeats itself: `steps` steps that end as they began.
 struct Played {
   int64_t steps = 1;
-  Held start = {};  ///< on the device when they begin, and when they end
+  OnDevice start = {};  ///< on the device when they begin, and when they end
   std::vector<Move> moves = {};
   Traffic traffic = {};
   std::vector<int64_t> live = {};  ///< bytes by moment, of chunks and what else is in use

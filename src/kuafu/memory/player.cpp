@@ -21,8 +21,8 @@ void check_knobs(const Knobs& knobs) {
 Player::Player(const UseTrace& trace, int64_t budget, const Policy& policy, const Knobs& knobs)
     : trace_(trace),
       policy_(policy),
-      rules_(trace, budget, nothing_held(trace)),
-      known_{trace, rules_.uses(), rules_.held(), knobs, budget},
+      rules_(trace, budget, empty_device(trace)),
+      known_{trace, rules_.uses(), rules_.on_device(), knobs, budget},
       is_ahead_(trace.chunks.size()) {
   check_knobs(knobs);
 }
@@ -50,7 +50,7 @@ void Player::check_chunk(int64_t chunk) const {
 
 void Player::evict(int64_t chunk, Moment& out) {
   check_chunk(chunk);
-  if (held().is_dirty(chunk) && !rules_.uses().is_dead(chunk, known_.moment)) {
+  if (on_device().is_dirty(chunk) && !rules_.uses().is_dead(chunk, known_.moment)) {
     move(chunk, MoveKind::kWriteBack, out);
   }
   move(chunk, MoveKind::kDrop, out);
@@ -61,7 +61,7 @@ void Player::evict(int64_t chunk, Moment& out) {
 void Player::take(const Use& use, Moment& out) {
   if (!needs_device(use.access)) return;
   const auto c = static_cast<size_t>(use.chunk);
-  if (!held().has(use.chunk)) {
+  if (!on_device().has(use.chunk)) {
     move(use.chunk, reads(use.access) ? MoveKind::kLoad : MoveKind::kMake, out);
   }
   if (is_ahead_[c]) ++prefetch_hits_;

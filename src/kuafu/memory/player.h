@@ -24,7 +24,7 @@ class Player {
   /// breaks a rule.
   Moment next();
 
-  const Held& held() const { return rules_.held(); }
+  const OnDevice& on_device() const { return rules_.on_device(); }
   int64_t prefetches() const { return prefetches_; }  ///< loads ahead of their use
   /// Of these, chunks that were used before they left again.
   int64_t prefetch_hits() const { return prefetch_hits_; }

@@ -30,7 +30,7 @@ struct Knobs {
 struct Known {
   const UseTrace& trace;
   const UsesByChunk& uses;
-  const Held& held;
+  const OnDevice& on_device;
   const Knobs& knobs;
   int64_t budget = 0;
   int64_t moment = 0;

@@ -8,12 +8,12 @@ namespace kuafu::memory {
 Room::Room(const Known& known, int64_t cap)
     : known_(known),
       cap_(cap),
-      bytes_(held_bytes(known.trace, known.held)),
+      bytes_(device_bytes(known.trace, known.on_device)),
       in_use_(known.moment_ahead(0).in_use),
-      held_(known.held.resident) {}
+      on_device_(known.on_device.resident) {}
 
 void Room::leave(int64_t chunk) {
-  held_[static_cast<size_t>(chunk)] = false;
+  on_device_[static_cast<size_t>(chunk)] = false;
   bytes_ -= known_.bytes_of(chunk);
   choice_.evict.push_back(chunk);
 }
@@ -26,7 +26,7 @@ bool Room::make(int64_t needed, int64_t window, const Rank& rank) {
   };
   std::vector<Candidate> candidates;
   for (int64_t c = 0; in_use_ + bytes_ + needed > cap_ && c < known_.trace.num_chunks(); ++c) {
-    if (has(c) && known_.held.has(c) && distance(c) > window && rank(c) >= 0) {
+    if (has(c) && known_.on_device.has(c) && distance(c) > window && rank(c) >= 0) {
       candidates.push_back({rank(c), c});
     }
   }
@@ -52,7 +52,7 @@ void Room::make_for_moment(const Rank& rank) {
   make(needed, 0, rank);
   bytes_ += needed;
   for (const Use& use : moment.uses) {
-    if (needs_device(use.access)) held_[static_cast<size_t>(use.chunk)] = true;
+    if (needs_device(use.access)) on_device_[static_cast<size_t>(use.chunk)] = true;
   }
 }
 
@@ -63,11 +63,11 @@ bool Room::bring(const Use& use, int64_t distance, const Rank& rank) {
   const Room before = *this;
   if (!make(bytes, distance, rank)) {
     bytes_ = before.bytes_;
-    held_ = before.held_;
+    on_device_ = before.on_device_;
     choice_ = before.choice_;
     return false;
   }
-  held_[static_cast<size_t>(use.chunk)] = true;
+  on_device_[static_cast<size_t>(use.chunk)] = true;
   bytes_ += bytes;
   if (reads(use.access)) choice_.prefetch.push_back(use.chunk);
   return true;

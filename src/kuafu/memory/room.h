@@ -32,7 +32,7 @@ class Room {
   void bring_ahead(const Rank& rank, int64_t depth);
 
   int64_t distance(int64_t chunk) const { return known_.distance(chunk); }
-  bool has(int64_t chunk) const { return held_[static_cast<size_t>(chunk)]; }
+  bool has(int64_t chunk) const { return on_device_[static_cast<size_t>(chunk)]; }
   const Choice& choice() const { return choice_; }
 
  private:
@@ -41,7 +41,7 @@ class Room {
 
   const Known& known_;
   int64_t cap_, bytes_, in_use_;  ///< of chunks, those reserved too; the most up to a moment ahead
-  std::vector<bool> held_;        ///< on the device, or space for it is reserved
+  std::vector<bool> on_device_;   ///< on the device, or space for it is reserved
   Choice choice_;
 };
 

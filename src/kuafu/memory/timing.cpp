@@ -20,7 +20,7 @@ class Clock {
         budget_(budget),
         played_(played),
         rates_(rates),
-        chunk_bytes_(held_bytes(trace, played.start)),
+        chunk_bytes_(device_bytes(trace, played.start)),
         ready_(trace.chunks.size()),
         home_(trace.chunks.size()) {}
 
