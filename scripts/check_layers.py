@@ -88,6 +88,9 @@ MOST_RULE_LINES = 30
 RULE = re.compile(r"^Rule make_\w+\(const OptimizerPlan& ?\w*\) \{", re.MULTILINE)
 RULE_HEADERS = ("kuafu/base/errors.h", "kuafu/optim/formulas.h", "kuafu/optim/rule.h")
 RULE_WORDS = re.compile(r"\b(Mesh|mesh|Communicator|comm|ranks?|all_reduce|[Tt]ier|Store|Residency|is_cuda|device)\b")
+# A class that begins a line, as the formatter writes those that stand in a namespace alone.
+CLASS = re.compile(r"(?:struct|class|union|enum class|enum) (\w+)(?: final)?(?: : .*)?(?: \{.*)?$")
+NAMESPACE = re.compile(r"(?:inline )?namespace( [\w:]+)? \{$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
@@ -175,6 +178,32 @@ def check_oracle(line):
     return f"the oracle says {word[0]}; it is plain ATen, without any op of ours" if word else None
 
 
+def classes(text):
+    """Qualified names of the classes that a file defines, with their lines; those that it alone sees are left out."""
+    spaces = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        opened = NAMESPACE.match(line)
+        if opened:
+            spaces.append((opened[1] or "").strip())
+        elif line.startswith("}  // namespace"):
+            spaces and spaces.pop()
+        elif all(spaces) and (match := CLASS.match(line)) and not re.fullmatch(r"[^{]*;", line):
+            yield "::".join([*spaces, match[1]]), number
+
+
+def defined_twice(root):
+    """Classes of one name in two files, which the linker takes for one (the one-definition rule)."""
+    first, found = {}, []
+    for folder in ("src", "tests", "experiments"):
+        for path in sorted(p for p in (Path(root) / folder).rglob("*") if p.suffix in SUFFIXES):
+            file = path.relative_to(root).as_posix()
+            for name, number in classes(path.read_text(encoding="utf-8")):
+                there = first.setdefault(name, file)
+                if there != file:
+                    found.append(f"{file}:{number}: {name} is a class of {there} too; give one of them another name")
+    return found
+
+
 def table(root):
     """The folders that are there, highest first, each with those that it may include and none of these may."""
     there = [f for f in ALLOWED if (Path(root) / "src/kuafu" / f).is_dir()]
@@ -198,7 +227,7 @@ def check_readme(root):
 def violations(root):
     """All violations of the tree, as lines to print, and the number of files read."""
     source = Path(root) / "src"
-    found = check_readme(root)
+    found = check_readme(root) + defined_twice(root)
     files = sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES)
     for path in files:
         file = path.relative_to(source).as_posix()

@@ -91,7 +91,7 @@ void run_target(const Target& target, const Options& options, Results& results,
   while (at < options.count && row["wrong"].size() < kMostFindings &&
          (options.seconds <= 0 || Clock::now() < end)) {
     const auto begin = Clock::now();
-    const Outcome outcome = run_range(
+    const ReaderOutcome outcome = run_range(
         target, {options.seed, at, std::min(at + kSlice, options.count)}, options.limit_s);
     at = outcome.end;
     row["inputs"] = at;

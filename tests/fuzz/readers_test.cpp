@@ -47,7 +47,7 @@ TEST_P(Readers, GiveAnErrorOrTheValueAsWritten) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
   uint64_t at = 0, values = 0, refused = 0;
   while (std::chrono::steady_clock::now() < end && at < 100'000) {
-    const Outcome outcome = run_range(target, {1, at, at + 50}, kLimitS);
+    const ReaderOutcome outcome = run_range(target, {1, at, at + 50}, kLimitS);
     ASSERT_EQ(outcome.wrong, "") << "input " << outcome.end - 1 << " of seed 1: "
                                  << mutated(target.valid, 1, outcome.end - 1).substr(0, 2000);
     at = outcome.end;

@@ -71,7 +71,7 @@ std::string in_child(const std::function<void(Shared&)>& body, const SharedMemor
 
 }  // namespace
 
-Outcome run_range(const Target& target, const Range& range, unsigned limit_s) {
+ReaderOutcome run_range(const Target& target, const Range& range, unsigned limit_s) {
   const SharedMemory memory;
   const std::string wrong = in_child(
       [&](Shared& shared) {

@@ -16,7 +16,7 @@ struct Range {
 };
 
 /// What a range of inputs came to. It ends behind the first input that the reader does wrong with.
-struct Outcome {
+struct ReaderOutcome {
   uint64_t end = 0;
   uint64_t values = 0, refused = 0;
   std::string wrong;  ///< of input end - 1: a Finding's text, the signal, "hang"; empty where none
@@ -24,7 +24,7 @@ struct Outcome {
 
 /// Runs a range in a child process, so that a crash or a hang (no answer in `limit_s` seconds)
 /// costs one input.
-Outcome run_range(const Target& target, const Range& range, unsigned limit_s);
+ReaderOutcome run_range(const Target& target, const Range& range, unsigned limit_s);
 
 /// Runs one input in a child process; what is wrong, or empty.
 std::string wrong_with(const Target& target, const std::string& bytes, unsigned limit_s);

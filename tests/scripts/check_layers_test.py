@@ -49,6 +49,25 @@ class CheckLayers(unittest.TestCase):
         for include in ("kuafu/base/philox.h", "kuafu/plan/plan.h", "kuafu/dataset/dataset.h"):
             self.assert_accepted("kuafu/oracle/x.cpp", f'"{include}"')
 
+    def test_refuses_two_classes_of_one_name(self):
+        with tempfile.TemporaryDirectory() as root:
+            folder = Path(root) / "src/kuafu/base"
+            folder.mkdir(parents=True)
+            one, other = folder / "one.h", folder / "other.cpp"
+            one.write_text("namespace kuafu {\n\nstruct Part {\n  int a;\n};\n\n}  // namespace kuafu\n", encoding="utf-8")
+            for text, is_wrong in (("namespace kuafu {\nclass Part final : public Other {\n};\n}  // namespace kuafu\n", True),
+                                   ("namespace kuafu {\nenum class Part { kOne };\n}  // namespace kuafu\n", True),
+                                   ("namespace kuafu {\nenum class Part {\n  kOne\n};\n}  // namespace kuafu\n", True),
+                                   ("namespace kuafu {\nstruct Part;\n}  // namespace kuafu\n", False),
+                                   ("namespace kuafu {\nnamespace {\nstruct Part {\n};\n}  // namespace\n}  // namespace kuafu\n", False),
+                                   ("namespace kuafu::memory {\nstruct Part {\n};\n}  // namespace kuafu::memory\n", False),
+                                   ("namespace kuafu {\nclass Whole::Part {\n};\n}  // namespace kuafu\n", False)):
+                other.write_text(text, encoding="utf-8")
+                found = check_layers.violations(root)[0]
+                self.assertEqual(len(found), is_wrong, f"{text}{found}")
+                if is_wrong:
+                    self.assertRegex(found[0], r"^src/kuafu/base/other.cpp:2: kuafu::Part is a class of src/kuafu/base/one.h too")
+
     def test_refuses_a_readme_that_shows_other_layers(self):
         with tempfile.TemporaryDirectory() as root:
             folder = Path(root) / "src/kuafu/base"

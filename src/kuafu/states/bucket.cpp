@@ -93,14 +93,14 @@ std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const
   return buckets;
 }
 
-Tensor in_part(const Tensor& flat, const Part& part) {
+Tensor in_part(const Tensor& flat, const FlatPart& part) {
   return flat.narrow(0, part.begin, part.size());
 }
 
-Part overlap(const Part& part, const FlatSlot& slot) {
+FlatPart overlap(const FlatPart& part, const FlatSlot& slot) {
   const int64_t begin = std::max(part.begin, slot.offset);
   const int64_t end = std::min(part.end, slot.offset + slot.extent);
-  return begin < end ? Part{begin, end} : Part{part.begin, part.begin};
+  return begin < end ? FlatPart{begin, end} : FlatPart{part.begin, part.begin};
 }
 
 std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>& ends) {
@@ -115,23 +115,23 @@ Tensor in_shape(const FlatSlot& slot, const Tensor& flat) {
   return flat.narrow(0, slot.offset, slot.extent).view(slot.param->value.sizes());
 }
 
-Tensor value_in(const FlatSlot& slot, const Part& piece) {
+Tensor value_in(const FlatSlot& slot, const FlatPart& piece) {
   const Tensor whole = slot.param->value.detach().view({-1});
   return whole.narrow(0, piece.begin - slot.offset, piece.size());
 }
 
-void take_values(const FlatBucket& bucket, const Tensor& flat, const Part& part) {
+void take_values(const FlatBucket& bucket, const Tensor& flat, const FlatPart& part) {
   const at::NoGradGuard no_grad;
   for (const FlatSlot& slot : bucket.slots) {
-    const Part piece = overlap(part, slot);
+    const FlatPart piece = overlap(part, slot);
     if (piece.size() > 0) in_part(flat, piece).copy_(value_in(slot, piece));
   }
 }
 
-void give_values(const FlatBucket& bucket, const Tensor& flat, const Part& part) {
+void give_values(const FlatBucket& bucket, const Tensor& flat, const FlatPart& part) {
   const at::NoGradGuard no_grad;
   for (const FlatSlot& slot : bucket.slots) {
-    const Part piece = overlap(part, slot);
+    const FlatPart piece = overlap(part, slot);
     if (piece.size() > 0) value_in(slot, piece).copy_(in_part(flat, piece));
   }
 }

@@ -18,7 +18,7 @@ struct FlatSlot {
 };
 
 /// Elements [begin, end) of a flat buffer.
-struct Part {
+struct FlatPart {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
 };
@@ -40,11 +40,11 @@ struct FlatBucket {
 
   int64_t elements() const { return ends.back(); }
   bool is_split() const { return ends.size() > 1; }
-  Part part(int64_t replica) const {
+  FlatPart part(int64_t replica) const {
     const auto r = static_cast<size_t>(replica);
     return {r == 0 ? 0 : ends[r - 1], ends[r]};
   }
-  Part mine() const { return part(me); }
+  FlatPart mine() const { return part(me); }
   at::TensorOptions options() const;  ///< of a flat buffer of its values
 };
 
@@ -64,10 +64,10 @@ struct FlatRules {
 std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const FlatRules& rules);
 
 /// A part of a bucket's flat buffer; shares its storage.
-Tensor in_part(const Tensor& flat, const Part& part);
+Tensor in_part(const Tensor& flat, const FlatPart& part);
 
 /// What of a parameter lies in a part; where nothing does, empty at its begin.
-Part overlap(const Part& part, const FlatSlot& slot);
+FlatPart overlap(const FlatPart& part, const FlatSlot& slot);
 
 /// Where in the parameter the parts of a buffer begin that end at `ends`, in order, and the last
 /// one ends: ParamShard::bounds.
@@ -77,12 +77,12 @@ std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>&
 Tensor in_shape(const FlatSlot& slot, const Tensor& flat);
 
 /// The elements of the parameter itself that lie in `piece`, which it overlaps; shares its storage.
-Tensor value_in(const FlatSlot& slot, const Part& piece);
+Tensor value_in(const FlatSlot& slot, const FlatPart& piece);
 
 /// Copies the values of the parameters that lie in `part` into the bucket's flat buffer.
-void take_values(const FlatBucket& bucket, const Tensor& flat, const Part& part);
+void take_values(const FlatBucket& bucket, const Tensor& flat, const FlatPart& part);
 /// Copies them back.
-void give_values(const FlatBucket& bucket, const Tensor& flat, const Part& part);
+void give_values(const FlatBucket& bucket, const Tensor& flat, const FlatPart& part);
 
 /// Moves gradients into one flat buffer (elements()) of the caller's category, zero where there is
 /// none, and leaves every .grad undefined. Sets used[i] where slot i had one.

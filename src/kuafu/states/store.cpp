@@ -82,7 +82,7 @@ void Store::put_sums_on_disk() {
 void Store::adopt(Bucket& b, const std::string& group) {
   const at::NoGradGuard no_grad;
   const bool is_part = has_values_in_parts(b);
-  const Part kept = is_part ? b.layout.mine() : Part{0, b.layout.elements()};
+  const FlatPart kept = is_part ? b.layout.mine() : FlatPart{0, b.layout.elements()};
   const CategoryScope scope(Category::kParameter);
   b.values = [&] {
     const BookScope where(tiers_ ? tiers_->host() : current_book());
@@ -98,7 +98,7 @@ void Store::adopt(Bucket& b, const std::string& group) {
   }
   const Tensor& used = is_part ? b.gathered : tiers_ ? b.here : b.values;
   for (const FlatSlot& slot : b.layout.slots) {
-    const Part mine = overlap(kept, slot);
+    const FlatPart mine = overlap(kept, slot);
     if (mine.size() > 0) {
       const Tensor from = initial_value(*slot.param).view(-1);
       b.values.narrow(0, mine.begin - kept.begin, mine.size())
@@ -209,10 +209,10 @@ void Store::complete_all() {
 }
 
 ParamShard Store::piece_of(const Bucket& b, const FlatSlot& slot) const {
-  const Part all = b.layout.mine(), mine = overlap(all, slot);
+  const FlatPart all = b.layout.mine(), mine = overlap(all, slot);
   Tensor value;
   if (!b.values.defined()) {
-    value = value_in(slot, mine.size() > 0 ? mine : Part{slot.offset, slot.offset});
+    value = value_in(slot, mine.size() > 0 ? mine : FlatPart{slot.offset, slot.offset});
   } else if (has_values_in_parts(b)) {
     value = b.values.narrow(0, mine.begin - all.begin, mine.size());
   } else {
@@ -264,7 +264,7 @@ std::vector<StateRow> Store::rows() const {
 Tensor Store::of_slot(const Bucket& b, const Tensor& sum, size_t i) const {
   const FlatSlot& slot = b.layout.slots[i];
   if (!is_split()) return in_shape(slot, sum);
-  const Part all = b.layout.mine(), mine = overlap(all, slot);
+  const FlatPart all = b.layout.mine(), mine = overlap(all, slot);
   return sum.narrow(0, mine.size() > 0 ? mine.begin - all.begin : 0, mine.size());
 }
 

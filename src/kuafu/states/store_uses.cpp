@@ -125,7 +125,7 @@ Tensor Store::gather(const Bucket& b, const FlatSlot& slot, const Tensor& mine) 
   const CategoryScope scope(Category::kCommunication);
   const Tensor whole = at::empty({slot.extent}, b.layout.options());
   for (int64_t r = 0; r < std::ssize(b.layout.ends); ++r) {
-    const Part theirs = overlap(b.layout.part(r), slot);
+    const FlatPart theirs = overlap(b.layout.part(r), slot);
     if (theirs.size() == 0) continue;
     const Tensor piece = whole.narrow(0, theirs.begin - slot.offset, theirs.size());
     if (r == b.layout.me) {

@@ -64,7 +64,7 @@ int64_t num_checks(const Plan& plan, int64_t memory_limit) {
 struct Proven {
   Plan plan;
   std::unique_ptr<Dataset> data;
-  std::unique_ptr<Reference> reference = nullptr;  ///< rank 0 only
+  std::unique_ptr<CertificateReference> reference = nullptr;  ///< rank 0 only
 };
 
 /// Of steps that follow each other: the first measures rounding, the checks of the others wait for

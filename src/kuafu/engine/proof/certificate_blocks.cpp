@@ -37,7 +37,7 @@ oracle::Tensors flat(const oracle::BlockFlows& flows, const oracle::Tensors& sum
 class BlockCheck {
  public:
   BlockCheck(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
-             Reference& reference, Proof& proof, const std::vector<size_t>& which)
+             CertificateReference& reference, Proof& proof, const std::vector<size_t>& which)
       : plan_(plan),
         is_(evidence),
         weights_(weights),
@@ -137,7 +137,7 @@ class BlockCheck {
   const Plan& plan_;
   const Evidence& is_;
   const oracle::Tensors& weights_;
-  Reference& reference_;
+  CertificateReference& reference_;
   Proof& proof_;
   const std::vector<size_t>& which_;
   oracle::Tensors mine_, exact_;
@@ -148,7 +148,7 @@ class BlockCheck {
 }  // namespace
 
 void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
-                  Reference& reference, Proof& proof, const std::vector<size_t>& which) {
+                  CertificateReference& reference, Proof& proof, const std::vector<size_t>& which) {
   const bool has_ended = proof.verdict == "not_run" && !proof.reason.empty();
   if (!evidence.is_by_blocks || has_ended) return;
   if (evidence.flows.empty()) {

@@ -9,6 +9,7 @@ namespace kuafu {
 /// and the reference has blocks. `weights`: before the step, f64. `which`: indices of
 /// the blocks that the evidence is of; empty: all.
 void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
-                  Reference& reference, Proof& proof, const std::vector<size_t>& which = {});
+                  CertificateReference& reference, Proof& proof,
+                  const std::vector<size_t>& which = {});
 
 }  // namespace kuafu

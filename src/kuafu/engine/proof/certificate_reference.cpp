@@ -13,7 +13,7 @@
 namespace kuafu {
 namespace {
 
-class OracleReference : public Reference {
+class OracleReference : public CertificateReference {
  public:
   OracleReference(const Plan& plan, std::unique_ptr<oracle::Model> model, const Dataset& data)
       : plan_(plan), model_(std::move(model)), data_(data) {}
@@ -95,7 +95,7 @@ class OracleReference : public Reference {
   const Dataset& data_;
 };
 
-class EngineReference : public Reference {
+class EngineReference : public CertificateReference {
  public:
   EngineReference(const Plan& plan, const Registries& registries, const Dataset& data)
       : plan_(single_rank(plan)), registries_(registries), data_(data) {
@@ -241,9 +241,9 @@ Plan single_rank(Plan plan) {
   return plan;
 }
 
-std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
-                                          const Dataset& data,
-                                          const std::vector<WholeParam>& params) {
+std::unique_ptr<CertificateReference> make_reference(const Plan& plan, const Registries& registries,
+                                                     const Dataset& data,
+                                                     const std::vector<WholeParam>& params) {
   if (registries.oracles.contains(plan.model.kind)) {
     auto model = registries.oracles.find(plan.model.kind)(plan.model, plan.train.seed);
     KUAFU_REQUIRE(model != nullptr, "the oracle of model.kind ", in_quotes(plan.model.kind),

@@ -11,9 +11,9 @@
 namespace kuafu {
 
 /// What a plan should compute, by somebody else. Lives on rank 0, outside of all worlds.
-class Reference {
+class CertificateReference {
  public:
-  virtual ~Reference() = default;
+  virtual ~CertificateReference() = default;
   virtual std::string name() const = 0;  ///< "oracle" or "engine"
   /// Whether several threads may ask it at once.
   virtual bool is_stateless() const { return false; }
@@ -50,9 +50,9 @@ class Reference {
 /// absolute terms are taken to be the largest gradient everywhere. Throws ConfigError for a plan of
 /// one rank without an oracle, which would be its own reference, and for an oracle without one of
 /// the model's `params` (empty: not looked at), or with other extents or layers. @pre registries and data outlive it
-std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
-                                          const Dataset& data,
-                                          const std::vector<WholeParam>& params = {});
+std::unique_ptr<CertificateReference> make_reference(const Plan& plan, const Registries& registries,
+                                                     const Dataset& data,
+                                                     const std::vector<WholeParam>& params = {});
 
 /// One rank with everything: the plan without parallelism, in as many micro-batches.
 Plan single_rank(Plan plan);

@@ -34,7 +34,7 @@ PushedRun follow(Engine& engine, Communicator& world, int64_t steps) {
 /// u), by replays that round at random.
 class Judge {
  public:
-  Judge(const Plan& plan, const PushReplay& told, Reference& reference)
+  Judge(const Plan& plan, const PushReplay& told, CertificateReference& reference)
       : plan_(plan), told_(told), reference_(reference), exact_(replay_pushes(told, reference)) {
     const DType type = plan.model.dtype, coarse = type == DType::kF64 ? DType::kF32 : type;
     told_.type = scalar_type(coarse);
@@ -133,7 +133,7 @@ class Judge {
 
   const Plan& plan_;
   PushReplay told_;
-  Reference& reference_;
+  CertificateReference& reference_;
   Replayed exact_;
   std::vector<Replayed> rounded_;
   double share_ = 0;
@@ -142,7 +142,8 @@ class Judge {
 /// Losses of a run, and what it left on the servers where all of it is replayed; then its pushes, and
 /// the validation loss with what it left. One
 /// that went on from a checkpoint has these alone: nobody knows here what it began with.
-void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run, Reference& reference) {
+void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run,
+               CertificateReference& reference) {
   if (told.steps == 0) {
     proof.reason = "no step was made";
     return;

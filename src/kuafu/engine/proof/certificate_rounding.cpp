@@ -69,8 +69,8 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
 
 }  // namespace
 
-StepRounding::StepRounding(const Plan& plan, const Evidence& evidence, Reference& reference,
-                           const oracle::Tensors& weights)
+StepRounding::StepRounding(const Plan& plan, const Evidence& evidence,
+                           CertificateReference& reference, const oracle::Tensors& weights)
     : plan_(plan),
       is_(evidence),
       reference_(reference),

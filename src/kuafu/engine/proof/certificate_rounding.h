@@ -23,7 +23,7 @@ Tensor terms_of(const std::string& name, const oracle::Gradients& exact);
 class StepRounding {
  public:
   /// `weights`: before the step, f64. All must outlive it.
-  StepRounding(const Plan& plan, const Evidence& evidence, Reference& reference,
+  StepRounding(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                const oracle::Tensors& weights);
 
   /// In a type, at the run's loss scale `times` as large.
@@ -43,7 +43,7 @@ class StepRounding {
 
   const Plan& plan_;
   const Evidence& is_;
-  Reference& reference_;
+  CertificateReference& reference_;
   const oracle::Tensors& weights_;
   double u_;
 };

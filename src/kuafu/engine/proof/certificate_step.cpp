@@ -73,7 +73,7 @@ namespace {
 
 class GradientCheck {
  public:
-  GradientCheck(const Plan& plan, const Evidence& evidence, Reference& reference,
+  GradientCheck(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                 const RoundingOf& rounding, Proof& proof)
       : plan_(plan),
         is_(evidence),
@@ -333,7 +333,7 @@ class GradientCheck {
 
   const Plan& plan_;
   const Evidence& is_;
-  Reference& reference_;
+  CertificateReference& reference_;
   const RoundingOf& rounding_;
   Proof& proof_;
   double u_;
@@ -346,7 +346,7 @@ class GradientCheck {
 }  // namespace
 
 void check_validation(const Plan& plan, const oracle::Tensors& weights, double loss,
-                      Reference& reference, Proof& proof) {
+                      CertificateReference& reference, Proof& proof) {
   const int64_t steps = plan.train.steps;
   const auto in = [&](DType type) {
     return reference.validation_loss(steps, in_type(weights, scalar_type(type)));
@@ -385,13 +385,13 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
   proof.loss.add(far(loss), bound(rounding), where);
 }
 
-void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
+void check_gradients(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                      const RoundingOf& rounding, Proof& proof) {
   const at::NoGradGuard no_grad;
   GradientCheck(plan, evidence, reference, rounding, proof).run();
 }
 
-void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
+void check_step(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                 const RoundingOf& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
   if (!evidence.diverged.empty()) {

@@ -63,17 +63,17 @@ double loss_error(double loss, double reference);
 
 /// Adds the validation loss with the weights after a run's last step to a proof.
 void check_validation(const Plan& plan, const oracle::Tensors& weights, double loss,
-                      Reference& reference, Proof& proof);
+                      CertificateReference& reference, Proof& proof);
 
 /// The part of check_step() before the update: what was computed with the weights `before`.
-void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
+void check_gradients(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                      const RoundingOf& rounding, Proof& proof);
 
 /// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
 /// weights; the first step's weights against the reference's own. Measures the rounding where
 /// nobody has. `rules`: formulas of all optimizers. @pre plan.model.dtype is the type that the evidence
 /// was computed in
-void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
+void check_step(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                 const RoundingOf& rounding, Proof& proof,
                 const oracle::UpdateRules& rules = oracle::builtin_updates());
 

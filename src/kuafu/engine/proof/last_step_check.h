@@ -64,7 +64,7 @@ class LastStepCheck : public UpdateObserver {
   const std::unique_ptr<Dataset> data_;
   Communicator& world_;
   const std::unique_ptr<oracle::Model> model_;
-  const std::unique_ptr<Reference> reference_;
+  const std::unique_ptr<CertificateReference> reference_;
   const std::vector<std::string> blocks_;
   Proof proof_;
   int64_t step_ = 0, num_updates_ = 0;

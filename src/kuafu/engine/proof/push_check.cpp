@@ -13,9 +13,9 @@ namespace kuafu {
 namespace {
 
 /// One worker's share of every step.
-class ShareReference : public Reference {
+class ShareReference : public CertificateReference {
  public:
-  ShareReference(Reference& whole, Share share) : whole_(whole), share_(share) {}
+  ShareReference(CertificateReference& whole, Share share) : whole_(whole), share_(share) {}
 
   std::string name() const override { return whole_.name(); }
   oracle::Weights weights() override { return whole_.weights(); }
@@ -42,7 +42,7 @@ class ShareReference : public Reference {
   }
 
  private:
-  Reference& whole_;
+  CertificateReference& whole_;
   Share share_;
 };
 
@@ -50,8 +50,8 @@ bool has_same_bits(const Tensor& a, const Tensor& b) { return at::equal(a.cpu(),
 
 class PushCheck {
  public:
-  PushCheck(const Plan& plan, const FlatBucket& layout, const PushedRun& run, Reference& reference,
-            Proof& proof, const oracle::UpdateRules& rules)
+  PushCheck(const Plan& plan, const FlatBucket& layout, const PushedRun& run,
+            CertificateReference& reference, Proof& proof, const oracle::UpdateRules& rules)
       : plan_(plan),
         layout_(layout),
         run_(run),
@@ -75,10 +75,10 @@ class PushCheck {
 
  private:
   /// What of a flat part of the model belongs to each parameter, flat.
-  oracle::Tensors pieces(const Tensor& flat, const Part& part) const {
+  oracle::Tensors pieces(const Tensor& flat, const FlatPart& part) const {
     oracle::Tensors out;
     for (const FlatSlot& slot : layout_.slots) {
-      const Part piece = overlap(part, slot);
+      const FlatPart piece = overlap(part, slot);
       if (piece.size() == 0) continue;
       out[slot.param->name] = flat.narrow(0, piece.begin - part.begin, piece.size());
     }
@@ -123,7 +123,7 @@ class PushCheck {
 
   void check_served(const MadePush& push, int64_t server) {
     Evidence e = evidence_of(push);
-    const Part part = layout_.part(server);
+    const FlatPart part = layout_.part(server);
     const ServedUpdate* update = update_of(push, server);
     const auto refute = [&](const std::string& why) {
       proof_.refute(at_step(e, text("server ", server, " ", why)));
@@ -163,7 +163,7 @@ class PushCheck {
     return nullptr;
   }
 
-  WholeState state_of(const ServerState& server, const Part& part) const {
+  WholeState state_of(const ServerState& server, const FlatPart& part) const {
     WholeState state;
     state.values = in_type(pieces(server.values, part), scalar_type(plan_.model.dtype));
     state.num_steps = server.optimizer.num_steps;
@@ -176,7 +176,7 @@ class PushCheck {
   /// What the run ended with is what the last update left.
   void check_end() {
     for (size_t s = 0; s < run_.seen.updates.size(); ++s) {
-      const Part part = layout_.part(static_cast<int64_t>(s));
+      const FlatPart part = layout_.part(static_cast<int64_t>(s));
       const PushOrder& order = run_.orders[s];
       const Tensor* last =
           version_of(static_cast<int64_t>(s), first_version(order) + std::ssize(order));
@@ -201,7 +201,7 @@ class PushCheck {
   const Plan& plan_;
   const FlatBucket& layout_;
   const PushedRun& run_;
-  Reference& reference_;
+  CertificateReference& reference_;
   Proof& proof_;
   const oracle::UpdateRules& rules_;
   const oracle::Weights layers_;
@@ -224,7 +224,7 @@ WantedPushes wanted_pushes(const Plan& plan, int64_t elements, int64_t memory, i
 }
 
 void check_pushes(const Plan& plan, const FlatBucket& layout, const PushedRun& run,
-                  Reference& reference, Proof& proof, const oracle::UpdateRules& rules) {
+                  CertificateReference& reference, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
   PushCheck(plan, layout, run, reference, proof, rules).run();
 }

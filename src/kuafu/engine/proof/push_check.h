@@ -32,6 +32,6 @@ WantedPushes wanted_pushes(const Plan& plan, int64_t elements, int64_t memory, i
 /// gradient that was pushed and that came, values read and the version that they were, the last
 /// update and the end. `layout`: whole_model() of an engine. Adds their steps.
 void check_pushes(const Plan& plan, const FlatBucket& layout, const PushedRun& run,
-                  Reference& reference, Proof& proof, const oracle::UpdateRules& rules);
+                  CertificateReference& reference, Proof& proof, const oracle::UpdateRules& rules);
 
 }  // namespace kuafu

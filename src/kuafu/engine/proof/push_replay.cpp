@@ -17,7 +17,7 @@ using Push = std::pair<int64_t, int64_t>;  // worker, step
 /// One server's part of the model as its order makes it: by parameter, flat.
 struct Server {
   const PushOrder* order;
-  Part part;
+  FlatPart part;
   oracle::Tensors weights;  // newest
   oracle::State state;
   size_t applied = 0;                           // its version
@@ -28,7 +28,7 @@ struct Server {
 
 class PushReplayer {
  public:
-  PushReplayer(const PushReplay& told, Reference& reference)
+  PushReplayer(const PushReplay& told, CertificateReference& reference)
       : told_(told), reference_(reference), workers_(told.plan.parallel.data.size) {
     const bool is_half = told.type != at::kDouble && told.type != at::kFloat;
     const at::ScalarType kept = is_half ? at::kFloat : told.type;
@@ -76,10 +76,10 @@ class PushReplayer {
   }
 
   /// What of flat tensors lies in a part; shares their storage.
-  oracle::Tensors pieces(const oracle::Tensors& flat, const Part& part) const {
+  oracle::Tensors pieces(const oracle::Tensors& flat, const FlatPart& part) const {
     oracle::Tensors out;
     for (const FlatSlot& slot : told_.layout.slots) {
-      const Part piece = overlap(part, slot);
+      const FlatPart piece = overlap(part, slot);
       if (piece.size() == 0) continue;
       out[slot.param->name] =
           flat.at(slot.param->name).narrow(0, piece.begin - slot.offset, piece.size());
@@ -152,7 +152,7 @@ class PushReplayer {
   }
 
   const PushReplay& told_;
-  Reference& reference_;
+  CertificateReference& reference_;
   int64_t workers_, num_losses_ = 0;
   std::map<std::string, std::vector<int64_t>> shapes_;
   oracle::Weights layers_;
@@ -165,7 +165,7 @@ class PushReplayer {
 
 }  // namespace
 
-Replayed replay_pushes(const PushReplay& replay, Reference& reference) {
+Replayed replay_pushes(const PushReplay& replay, CertificateReference& reference) {
   const at::NoGradGuard no_grad;
   return PushReplayer(replay, reference).run();
 }

@@ -28,6 +28,6 @@ struct Replayed {
 /// Applies recorded pushes in their order by oracle::update, each with the reference's gradient of
 /// that worker's samples at the versions it had read. Where `steps` are all, every push is applied;
 /// else as many as those steps read. Throws InternalError for orders that no run can have recorded.
-Replayed replay_pushes(const PushReplay& replay, Reference& reference);
+Replayed replay_pushes(const PushReplay& replay, CertificateReference& reference);
 
 }  // namespace kuafu

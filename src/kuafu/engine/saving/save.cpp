@@ -15,7 +15,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/boxes.h"
-#include "kuafu/checkpoint/claims.h"
+#include "kuafu/checkpoint/writers.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/saving/held_elements.h"
 #include "kuafu/engine/saving/saved_run.h"
@@ -130,14 +130,14 @@ std::string Saver::leave_unsound(int64_t step) {
 
 const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards) {
   if (!writes_) {
-    std::vector<Claim> mine;
+    std::vector<HeldPiece> mine;
     for (const ParamShard& s : shards) {
       const HeldElements held = held_by(s, engine_.mesh());
       mine.push_back({held.key(), static_cast<int64_t>(s.value.nbytes())});
     }
-    std::vector<std::vector<Claim>> all;
+    std::vector<std::vector<HeldPiece>> all;
     for (const std::string& words : gather_texts(world_, to_text(mine))) {
-      all.push_back(claims_from(words));
+      all.push_back(held_pieces_from(words));
     }
     writes_ = assign_writers(all)[static_cast<size_t>(world_.rank())];
   }

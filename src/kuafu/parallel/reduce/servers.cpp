@@ -57,7 +57,7 @@ class Servers final : public Reduce {
     show_own(bucket, flat);
     const auto pushes = std::make_shared<std::vector<Work>>();
     for (int s = 0; s < servers_; ++s) {
-      const Part part = bucket.part(s);
+      const FlatPart part = bucket.part(s);
       if (s == group_.rank() || part.size() == 0) continue;
       pushes->push_back(group_.send(view(in_part(flat, part)), s, push_tag(bucket)));
     }
@@ -75,10 +75,10 @@ class Servers final : public Reduce {
     const at::NoGradGuard no_grad;
     const CategoryScope scope(Category::kCommunication);
     const Tensor flat = at::empty({bucket.elements()}, bucket.options());
-    const Part mine = bucket.mine();
+    const FlatPart mine = bucket.mine();
     std::vector<Work> works;
     for (int s = 0; s < servers_; ++s) {
-      const Part part = bucket.part(s);
+      const FlatPart part = bucket.part(s);
       if (s == group_.rank() || part.size() == 0) continue;
       works.push_back(group_.recv(view(in_part(flat, part)), s, pull_tag(bucket)));
     }

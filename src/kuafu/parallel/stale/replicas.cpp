@@ -140,7 +140,7 @@ double StaleReplica::push(std::vector<ParamShard>& ready, double loss) {
   if (group_.rank() != 0) works.push_back(group_.recv({&meets_at_, 1, DType::kI64}, 0, kMeetTag));
   tell_servers(note, works);
   for (int s = 0; s < servers_; ++s) {
-    const Part part = layout_.part(s);
+    const FlatPart part = layout_.part(s);
     if (s == group_.rank() || part.size() == 0) continue;
     works.push_back(group_.send(view(in_part(gradients, part)), s, kPushTag));
   }
@@ -257,7 +257,7 @@ Tensor StaleReplica::receive_values(int tag, std::vector<Work>& works) const {
   const CategoryScope scope(Category::kCommunication);
   const Tensor values = at::empty({layout_.elements()}, layout_.options());
   for (int s = 0; s < servers_; ++s) {
-    const Part part = layout_.part(s);
+    const FlatPart part = layout_.part(s);
     if (s == group_.rank() || part.size() == 0) continue;
     works.push_back(group_.recv(view(in_part(values, part)), s, tag));
   }

@@ -68,10 +68,10 @@ int64_t number(const Tensor& message, int64_t i) {
 
 /// What a server keeps, of the sizes that it has.
 ServerState StaleReplica::empty_state(int64_t server) const {
-  const Part part = layout_.part(server);
+  const FlatPart part = layout_.part(server);
   std::vector<ParamShard> pieces;
   for (const FlatSlot& slot : layout_.slots) {
-    const Part piece = overlap(part, slot);
+    const FlatPart piece = overlap(part, slot);
     if (piece.size() == 0) continue;
     pieces.push_back({value_in(slot, piece), {}, slot.param, {"data"}});
   }

@@ -21,7 +21,7 @@ StaleServer::StaleServer(Communicator& group, const FlatBucket& layout, const St
   const CategoryScope scope(Category::kParameter);
   values_ = at::empty({part().size()}, layout_.options());
   for (const FlatSlot& slot : layout_.slots) {
-    const Part piece = overlap(part(), slot);
+    const FlatPart piece = overlap(part(), slot);
     if (piece.size() > 0) in_values(piece).copy_(value_in(slot, piece));
   }
   optimizer_->begin(pieces({}));
@@ -138,7 +138,7 @@ int StaleServer::next() const {
 std::vector<ParamShard> StaleServer::pieces(const Tensor& gradient) const {
   std::vector<ParamShard> all;
   for (const FlatSlot& slot : layout_.slots) {
-    const Part piece = overlap(part(), slot);
+    const FlatPart piece = overlap(part(), slot);
     if (piece.size() == 0) continue;
     Tensor grad;
     if (gradient.defined()) grad = gradient.narrow(0, piece.begin - part().begin, piece.size());

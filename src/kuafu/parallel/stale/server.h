@@ -31,7 +31,7 @@ class StaleServer {
   /// @pre all outlive it
   StaleServer(Communicator& group, const FlatBucket& layout, const StaleOptions& options);
 
-  Part part() const { return layout_.mine(); }
+  FlatPart part() const { return layout_.mine(); }
   const PushOrder& order() const { return order_; }
   /// Told of every update that it wants from now on. @pre outlives this
   void tell(PushWitness& witness) { witness_ = &witness; }
@@ -79,7 +79,7 @@ class StaleServer {
   };
 
   int64_t version() const { return first_version_ + static_cast<int64_t>(order_.size()); }
-  Tensor in_values(const Part& piece) const {
+  Tensor in_values(const FlatPart& piece) const {
     return values_.narrow(0, piece.begin - part().begin, piece.size());
   }
   /// Moves the messages of one worker on.

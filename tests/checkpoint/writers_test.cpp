@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/checkpoint/claims.h"
+#include "kuafu/checkpoint/writers.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ TEST(Writers, AreOneOfTheHoldersOfEachPieceAndEvenlyLoaded) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 100; ++trial) {
     const size_t ranks = 1 + random() % 9;
-    std::vector<std::vector<Claim>> claims(ranks);
+    std::vector<std::vector<HeldPiece>> claims(ranks);
     int64_t total = 0, largest = 0;
     for (int i = 0; i < 40; ++i) {  // held by all: replicas
       const auto bytes = static_cast<int64_t>(random() % 1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/checkpoint/claims.h"
+#include "kuafu/checkpoint/writers.h"
 
 #include <algorithm>
 #include <map>
@@ -22,33 +22,33 @@ struct Wanted {
 
 }  // namespace
 
-std::string to_text(const std::vector<Claim>& claims) {
+std::string to_text(const std::vector<HeldPiece>& pieces) {
   Json list = Json::array();
-  for (const Claim& c : claims) list.push_back({c.key, c.bytes});
+  for (const HeldPiece& c : pieces) list.push_back({c.key, c.bytes});
   return list.dump();
 }
 
-std::vector<Claim> claims_from(const std::string& words) {
-  std::vector<Claim> claims;
+std::vector<HeldPiece> held_pieces_from(const std::string& words) {
+  std::vector<HeldPiece> pieces;
   for (const Json& c : Json::parse(words)) {
-    claims.push_back({c.at(0).get<std::string>(), c.at(1).get<int64_t>()});
+    pieces.push_back({c.at(0).get<std::string>(), c.at(1).get<int64_t>()});
   }
-  return claims;
+  return pieces;
 }
 
-std::vector<std::vector<bool>> assign_writers(const std::vector<std::vector<Claim>>& by_rank) {
+std::vector<std::vector<bool>> assign_writers(const std::vector<std::vector<HeldPiece>>& by_rank) {
   std::map<std::string, Wanted> pieces;
   std::vector<std::vector<bool>> writes;
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     writes.emplace_back(by_rank[rank].size(), false);
     for (size_t i = 0; i < by_rank[rank].size(); ++i) {
-      const Claim& claim = by_rank[rank][i];
-      Wanted& piece = pieces[claim.key];
-      KUAFU_CHECK(piece.holders.empty() || piece.bytes == claim.bytes, "rank ", rank, " holds ",
-                  claim.bytes, " bytes of ", claim.key, ", rank ", piece.holders[0].rank, " ",
+      const HeldPiece& held = by_rank[rank][i];
+      Wanted& piece = pieces[held.key];
+      KUAFU_CHECK(piece.holders.empty() || piece.bytes == held.bytes, "rank ", rank, " holds ",
+                  held.bytes, " bytes of ", held.key, ", rank ", piece.holders[0].rank, " ",
                   piece.bytes);
-      piece.key = claim.key;
-      piece.bytes = claim.bytes;
+      piece.key = held.key;
+      piece.bytes = held.bytes;
       piece.holders.push_back({rank, i});
     }
   }
