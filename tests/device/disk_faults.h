@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -36,7 +37,7 @@ struct FaultDraw {
   double rate = 0;
   int64_t alignment = 512;
   bool is_plain = false;  ///< behind pread and pwrite, whatever else there is
-  FaultCounts counts = {};
+  std::array<std::atomic<int64_t>, kNumFaults> counts = {};  ///< by the disk's thread
 };
 /// For DiskFile's second constructor; `context` is a FaultDraw.
 std::unique_ptr<DiskPort> with_faults(std::unique_ptr<DiskPort> port, void* context);

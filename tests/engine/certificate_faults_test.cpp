@@ -284,7 +284,7 @@ class OneStep {
   Plan plan_;
   Registries registries_ = builtin_registries();
   std::unique_ptr<Dataset> data_;
-  std::unique_ptr<Reference> reference_;
+  std::unique_ptr<CertificateReference> reference_;
   Evidence sound_;
   oracle::Tensors terms_;
   std::optional<Rounding> rounding_;

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kHead = "[suite]\nname = \"s\"\nquestion = \"q\"\n";
-const std::string kSweep = R"([base.model]
+const std::string kBaselineHead = "[suite]\nname = \"s\"\nquestion = \"q\"\n";
+const std::string kBaselineSweep = R"([base.model]
 layers = 4
 [base.parallel]
 sequence = { mode = "ring", size = 1 }
@@ -55,7 +55,7 @@ class Baselines : public testing::Test {
   Suite suite(const std::string& toml) const {
     SuiteOptions options;
     options.baselines = folder_.string();
-    return parse_suite(kHead + toml, "s.toml", options);
+    return parse_suite(kBaselineHead + toml, "s.toml", options);
   }
 
   /// Cases that are comparison rows.
@@ -91,13 +91,13 @@ class Baselines : public testing::Test {
 using Names = std::vector<std::string>;
 
 TEST_F(Baselines, StandBesideEveryKindOfWorkOnce) {
-  EXPECT_EQ(names(kSweep + "[[compare]]\nbaseline = \"split\"\n"),
+  EXPECT_EQ(names(kBaselineSweep + "[[compare]]\nbaseline = \"split\"\n"),
             (Names{"split half, 2 ranks, batch 8", "split half, 2 ranks, batch 16",
                    "split half, 4 ranks, batch 8", "split half, 4 ranks, batch 16"}));
 }
 
 TEST_F(Baselines, TakeTheSuitesWorkAndTheirOwnPlacement) {
-  const auto cases = rows(kSweep + "[[compare]]\nbaseline = \"split\"\n");
+  const auto cases = rows(kBaselineSweep + "[[compare]]\nbaseline = \"split\"\n");
   const Case& c = cases.at(3);
   EXPECT_EQ(c.ranks, 4);
   EXPECT_EQ(case_value(c, "model.layers"), "4");
@@ -113,7 +113,7 @@ TEST_F(Baselines, TakeTheSuitesWorkAndTheirOwnPlacement) {
 
 TEST_F(Baselines, LeaveTheMicroBatchToASuiteThatSaysIt) {
   const std::string compare = "[[compare]]\nbaseline = \"split\"\n";
-  for (const auto& c : rows(kSweep + "train.micro_batch = [1, 4]\n" + compare)) {
+  for (const auto& c : rows(kBaselineSweep + "train.micro_batch = [1, 4]\n" + compare)) {
     EXPECT_NE(case_value(c, "train.micro_batch"), "2") << c.name;
   }
   const auto cases = rows("[base.train]\nmicro_batch = 1\n[grid]\nranks = [2]\n" + compare);

@@ -34,7 +34,7 @@ Json json(const std::string& text, const Named& scope = Named()) {
   return worth(text, scope).json();
 }
 
-std::string error_of(const std::string& text) {
+std::string formula_error(const std::string& text) {
   try {
     parse_formula(text);
   } catch (const ConfigError& error) {
@@ -165,7 +165,8 @@ TEST(Formula, NamesTheLetterAndTheNearestFunction) {
            {std::string(300, '('), "too deeply nested"},
            {std::string(5000, '1'), "at most 4000"},
        }) {
-    EXPECT_NE(error_of(text).find(said), std::string::npos) << text << ": " << error_of(text);
+    EXPECT_NE(formula_error(text).find(said), std::string::npos)
+        << text << ": " << formula_error(text);
   }
 }
 

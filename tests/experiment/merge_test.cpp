@@ -36,7 +36,7 @@ MergeInput input_of(const std::string& folder, const std::vector<Json>& cases,
   return {folder, {header, cases, {}, {}, false}};
 }
 
-std::string error_of(const std::function<void()>& act) {
+std::string merge_error(const std::function<void()>& act) {
   try {
     act();
   } catch (const ConfigError& error) {
@@ -132,13 +132,13 @@ TEST(Merge, KeepsARefutedLineBeforeANewerEqualOne) {
 
 TEST(Merge, RefusesTwoThatNoTimeTellsApart) {
   const auto refused = [](const Json& x, const Json& y) {
-    return error_of([&] { merged({input_of("A", {x}), input_of("B", {y})}); });
+    return merge_error([&] { merged({input_of("A", {x}), input_of("B", {y})}); });
   };
   expect_has(refused(line_of("a", kLate), line_of("a", kLate, 1)), "both are of " + kLate);
   const std::string untimed = refused(failed("a", ""), failed("a", kLate));
   for (const char* word : {"\"case a\" (a)", "A", "B", "not both say when"})
     expect_has(untimed, word);
-  expect_has(error_of([] { merged({input_of("A", {})}); }), "two folders or more, given 1");
+  expect_has(merge_error([] { merged({input_of("A", {})}); }), "two folders or more, given 1");
 }
 
 TEST(Merge, WritesAFolderThatIsReadAgainWithTheFoldersOfItsCases) {
@@ -153,7 +153,7 @@ TEST(Merge, WritesAFolderThatIsReadAgainWithTheFoldersOfItsCases) {
   EXPECT_EQ(test::read_text(out + "/cases/a/plan.toml"), "model.layers = 2\n");
   EXPECT_EQ(test::names_in(out), (std::vector<std::string>{"cases", "run.jsonl"}));
   const std::string before = test::read_text(out + "/run.jsonl");
-  expect_has(error_of([&] { write_merged(all, out); }), "holds results already");
+  expect_has(merge_error([&] { write_merged(all, out); }), "holds results already");
   EXPECT_EQ(test::read_text(out + "/run.jsonl"), before);
 }
 
@@ -176,13 +176,13 @@ TEST(Merge, RefusesACorruptedRecord) {
   std::string changed = whole;
   changed.replace(changed.find("\"wall_s\":1.5"), 12, "\"wall_s\":1.6");
   test::write_text(file, changed);
-  expect_has(error_of([&] { load_record(folder / "out"); }),
+  expect_has(merge_error([&] { load_record(folder / "out"); }),
              "run.jsonl:2: the line has the checksum");
   test::write_text(file, whole.substr(0, whole.find('\n') + 1) + "{oh\n" + whole);
-  expect_has(error_of([&] { load_record(folder / "out"); }), "second suite line");
+  expect_has(merge_error([&] { load_record(folder / "out"); }), "second suite line");
   test::write_text(file, whole + "{oh\n");
-  expect_has(error_of([&] { load_record(folder / "out"); }), "1 line is no JSON any more");
-  expect_has(error_of([&] { load_record(folder / "none"); }), "no such file");
+  expect_has(merge_error([&] { load_record(folder / "out"); }), "1 line is no JSON any more");
+  expect_has(merge_error([&] { load_record(folder / "none"); }), "no such file");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace kuafu {
 namespace {
 
-const std::string kHead = "[suite]\nname = \"s\"\nquestion = \"q\"\n";
+const std::string kSuiteHead = "[suite]\nname = \"s\"\nquestion = \"q\"\n";
 
 std::vector<std::string> names(const std::vector<Case>& cases) {
   std::vector<std::string> out;
@@ -22,7 +22,7 @@ std::vector<std::string> names(const std::vector<Case>& cases) {
   return out;
 }
 
-std::string error_of(const std::string& toml, const SuiteOptions& options = {}) {
+std::string suite_error(const std::string& toml, const SuiteOptions& options = {}) {
   try {
     parse_suite(toml, "s.toml", options);
   } catch (const ConfigError& error) {
@@ -31,9 +31,9 @@ std::string error_of(const std::string& toml, const SuiteOptions& options = {}) 
   return "no error";
 }
 
-void expect_error(const std::string& toml, const std::vector<std::string>& words,
-                  const SuiteOptions& options = {}) {
-  const std::string message = error_of(toml, options);
+void expect_suite_error(const std::string& toml, const std::vector<std::string>& words,
+                        const SuiteOptions& options = {}) {
+  const std::string message = suite_error(toml, options);
   for (const auto& word : words) {
     EXPECT_NE(message.find(word), std::string::npos) << "no \"" << word << "\" in: " << message;
   }
@@ -42,13 +42,13 @@ void expect_error(const std::string& toml, const std::vector<std::string>& words
 using Names = std::vector<std::string>;
 
 TEST(Suite, APlanIsToldFromIt) {
-  expect_error("[model]\nlayers = 2\n",
-               {"s.toml:1: [model] belongs to a plan", "run a plan with: kuafu run FILE"});
+  expect_suite_error("[model]\nlayers = 2\n",
+                     {"s.toml:1: [model] belongs to a plan", "run a plan with: kuafu run FILE"});
 }
 
 TEST(Suite, CrossesTheGridInTheOrderWritten) {
   const Suite suite = parse_suite(
-      kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\nmodel.layers = [3]\n", "s.toml");
+      kSuiteHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\nmodel.layers = [3]\n", "s.toml");
   EXPECT_EQ(names(suite.cases), (Names{"1 rank, batch 8", "1 rank, batch 16", "2 ranks, batch 8",
                                        "2 ranks, batch 16"}));
   EXPECT_NE(suite.cases[0].plan_toml.find("layers = 3"), std::string::npos);
@@ -56,7 +56,7 @@ TEST(Suite, CrossesTheGridInTheOrderWritten) {
 }
 
 TEST(Suite, LetsARowReplaceTheGridsAxisOfItsKey) {
-  const Suite suite = parse_suite(kHead + R"(
+  const Suite suite = parse_suite(kSuiteHead + R"(
 [[strategy]]
 name = "alone"
 ranks = 1
@@ -80,13 +80,13 @@ train.batch = [8, 16]
 TEST(Suite, LeavesOutWhatASkipNames) {
   const std::string grid = "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n";
   const Suite suite =
-      parse_suite(kHead + grid + "[[skip]]\nranks = 2\nbatch = [8, 16]\n", "s.toml");
+      parse_suite(kSuiteHead + grid + "[[skip]]\nranks = 2\nbatch = [8, 16]\n", "s.toml");
   EXPECT_EQ(names(suite.cases), (Names{"1 rank, batch 8", "1 rank, batch 16"}));
-  expect_error(kHead + grid + "[[skip]]\nranks = 3\n", {"s.toml:7", "no case"});
+  expect_suite_error(kSuiteHead + grid + "[[skip]]\nranks = 3\n", {"s.toml:7", "no case"});
 }
 
 TEST(Suite, AddsExtraCasesByTheNamesOfRows) {
-  const Suite suite = parse_suite(kHead + R"(
+  const Suite suite = parse_suite(kSuiteHead + R"(
 [[strategy]]
 name = "1D"
 ranks = [2]
@@ -105,8 +105,8 @@ memory.device = "1 MiB"
 }
 
 TEST(Suite, MergesCasesThatAreTheSame) {
-  const Suite suite =
-      parse_suite(kHead + "[grid]\nranks = [1]\n[[case]]\nname = \"again\"\nranks = 1\n", "s.toml");
+  const Suite suite = parse_suite(
+      kSuiteHead + "[grid]\nranks = [1]\n[[case]]\nname = \"again\"\nranks = 1\n", "s.toml");
   EXPECT_EQ(suite.cases.size(), 1U);
   ASSERT_EQ(suite.notes.size(), 1U);
   EXPECT_NE(suite.notes[0].find("again"), std::string::npos);
@@ -114,7 +114,7 @@ TEST(Suite, MergesCasesThatAreTheSame) {
 
 TEST(Suite, KeepsPlansThatCannotBePlaced) {
   const Suite suite =
-      parse_suite(kHead +
+      parse_suite(kSuiteHead +
                       "[[case]]\nname = \"no square\"\nranks = 2\nparallel.tensor = { mode = "
                       "\"2d\", size = 2 }\n"
                       "[[case]]\nname = \"no product\"\nranks = 3\nparallel.data = 2\n",
@@ -126,7 +126,7 @@ TEST(Suite, KeepsPlansThatCannotBePlaced) {
 
 TEST(Suite, GivesACaseTheSameIdForTheSameContentOnly) {
   const auto id = [](const std::string& rest) {
-    return parse_suite(kHead + rest, "s.toml").cases[0].id;
+    return parse_suite(kSuiteHead + rest, "s.toml").cases[0].id;
   };
   const std::string id1 = id("[grid]\nranks = [1]\n");
   EXPECT_EQ(id1, id("timeout_s = 7\n[base.model]\nlayers = 2\n[grid]\nranks = [1]\n"));
@@ -141,10 +141,10 @@ TEST(Suite, KnowsATimetableByItsBytesAndFindsItBesideItself) {
   const test::TemporaryFolder folder;
   const auto id = [&](const std::string& name, const std::string& rows) {
     test::write_text(folder / name, rows);
-    const Suite suite =
-        parse_suite(kHead + "[base]\nparallel = { pipeline = { size = 2, schedule = \"./" + name +
-                        "\" } }\ntrain = { batch = 4, micro_batch = 2 }\n[grid]\nranks = [2]\n",
-                    folder / "s.toml");
+    const Suite suite = parse_suite(
+        kSuiteHead + "[base]\nparallel = { pipeline = { size = 2, schedule = \"./" + name +
+            "\" } }\ntrain = { batch = 4, micro_batch = 2 }\n[grid]\nranks = [2]\n",
+        folder / "s.toml");
     EXPECT_EQ(case_value(suite.cases[0], "parallel.pipeline.schedule"), folder / name);
     return suite.cases[0].id;
   };
@@ -158,7 +158,7 @@ TEST(Suite, KnowsATimetableByItsBytesAndFindsItBesideItself) {
 
 TEST(Suite, ChangesItsHashWithItsCases) {
   const auto hash = [](const std::string& rest) {
-    return parse_suite(kHead + rest, "s.toml").hash;
+    return parse_suite(kSuiteHead + rest, "s.toml").hash;
   };
   EXPECT_EQ(hash("[grid]\nranks = [1, 2]\n"), hash("# comment\n[grid]\nranks = [1, 2]\n"));
   EXPECT_NE(hash("[grid]\nranks = [1, 2]\n"), hash("[grid]\nranks = [1, 4]\n"));
@@ -178,31 +178,31 @@ TEST(Suite, RunsThroughWorldsAndSeeds) {
 TEST(Suite, AppliesOverridesToEveryPlan) {
   SuiteOptions options;
   options.overrides = {{"train.steps", "5"}, {"data.path", "corpus.txt"}};
-  const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\n", "s.toml", options);
+  const Suite suite = parse_suite(kSuiteHead + "[grid]\nranks = [1, 2]\n", "s.toml", options);
   for (const Case& c : suite.cases) {
     EXPECT_EQ(case_value(c, "train.steps"), "5");
     EXPECT_EQ(case_value(c, "data.path"), "corpus.txt");
   }
   options.overrides = {{"train.bacth", "4"}};
   try {
-    parse_suite(kHead + "[grid]\ntrain.batch = [8, 16]\n", "s.toml", options);
+    parse_suite(kSuiteHead + "[grid]\ntrain.batch = [8, 16]\n", "s.toml", options);
     ADD_FAILURE();
   } catch (const ConfigError& error) {  // no line of the suite is to blame
     EXPECT_EQ(std::string(error.what()).find("s.toml"), std::string::npos) << error.what();
   }
   options.overrides = {{"train.batch", "4"}};
-  expect_error(kHead + "[grid]\ntrain.batch = [8, 16]\n", {"--set train.batch=4", "--filter"},
-               options);
+  expect_suite_error(kSuiteHead + "[grid]\ntrain.batch = [8, 16]\n",
+                     {"--set train.batch=4", "--filter"}, options);
 }
 
 TEST(Suite, TakesWorldsOfTheGridAndOfRows) {
   const Suite grid = parse_suite(
-      kHead + "[grid]\nworld = [\"simulated\", \"threads\"]\nranks = [2, 3]\n", "s.toml");
+      kSuiteHead + "[grid]\nworld = [\"simulated\", \"threads\"]\nranks = [2, 3]\n", "s.toml");
   ASSERT_EQ(grid.cases.size(), 4U);
   for (const Case& c : grid.cases) EXPECT_EQ(c.name.find(c.world), 0U) << c.name;
   EXPECT_EQ(grid.cases[0].world, "simulated");
   const Suite rows =
-      parse_suite(kHead +
+      parse_suite(kSuiteHead +
                       "[grid]\nranks = [2]\n[[strategy]]\nname = \"a\"\nworld = \"simulated\"\n"
                       "[[strategy]]\nname = \"b\"\n",
                   "s.toml");
@@ -211,79 +211,86 @@ TEST(Suite, TakesWorldsOfTheGridAndOfRows) {
   EXPECT_EQ(rows.cases[1].world, "threads");
   for (const char* axis : {"[grid]\nworld = [\"moon\", \"threads\"]\n",
                            "[[case]]\nname = \"a\"\nworld = \"moon\"\n"}) {
-    expect_error(kHead + axis, {"s.toml:", "world", "moon", "threads, mpi, nccl or simulated"});
+    expect_suite_error(kSuiteHead + axis,
+                       {"s.toml:", "world", "moon", "threads, mpi, nccl or simulated"});
   }
 }
 
 TEST(Suite, RefusesControlCharactersInNames) {
   for (const char* name : {"a\\nb", "a\\rb", "a\\u007fb", "a\\u001b[31m"}) {
-    expect_error(kHead + "[[case]]\nname = \"" + name + "\"\n", {"s.toml:5", "control"});
+    expect_suite_error(kSuiteHead + "[[case]]\nname = \"" + name + "\"\n", {"s.toml:5", "control"});
   }
 }
 
 TEST(Suite, NamesFileLineAndNearestWord) {
-  expect_error("[suit]\nname = \"s\"\n", {"s.toml:1", "\"suit\"", "\"suite\""});
-  expect_error("[suite]\nname = \"s\"\ntimeout = 3\n", {"s.toml:3", "timeout_s"});
-  expect_error("[suite]\nname = \"s\"\nworld = \"thread\"\n",
-               {"s.toml:3", "thread", "\"threads\""});
-  expect_error("[suite]\nname = \"s\"\n\nworlds = [\"mpi\", \"thred\"]\n",
-               {"s.toml:4: suite.worlds \"thred\"", "\"threads\""});
-  expect_error("[suite]\nname = \"s\"\nworld = \"mpi\"\nworlds = [\"threads\"]\n",
-               {"s.toml:1", "suite.world and suite.worlds"});
+  expect_suite_error("[suit]\nname = \"s\"\n", {"s.toml:1", "\"suit\"", "\"suite\""});
+  expect_suite_error("[suite]\nname = \"s\"\ntimeout = 3\n", {"s.toml:3", "timeout_s"});
+  expect_suite_error("[suite]\nname = \"s\"\nworld = \"thread\"\n",
+                     {"s.toml:3", "thread", "\"threads\""});
+  expect_suite_error("[suite]\nname = \"s\"\n\nworlds = [\"mpi\", \"thred\"]\n",
+                     {"s.toml:4: suite.worlds \"thred\"", "\"threads\""});
+  expect_suite_error("[suite]\nname = \"s\"\nworld = \"mpi\"\nworlds = [\"threads\"]\n",
+                     {"s.toml:1", "suite.world and suite.worlds"});
   for (const char* path : {"../s", "/tmp/s", ".hidden", "a/b"}) {
-    expect_error(text("[suite]\nname = \"", path, "\"\n"), {"s.toml:1", path, "names the folder"});
+    expect_suite_error(text("[suite]\nname = \"", path, "\"\n"),
+                       {"s.toml:1", path, "names the folder"});
   }
-  expect_error(kHead + "[grid]\nranks = [1, 2]\n[[skip]]\nranks = [1, 2]\n",
-               {"s.toml:6: [[skip]] leaves no case"});
-  expect_error(kHead + "[grid]\nranks = [\"1\", 2]\n", {"s.toml:5", "write 1, without quotes"});
-  expect_error(kHead + "[grid]\nranks = [2]\ntrain.batch = [\"$rank\"]\n",
-               {"s.toml:6", "\"ranks\"", "It gives ranks, train.batch, world"});
-  expect_error("[suite]\nname = \"s\"\ntimeout_s = -3\n", {"s.toml:3", "seconds", "-3"});
-  expect_error("[suite]\nname = \"s\"\nbudget_s = 0\n", {"s.toml:3", "positive", "seconds"});
-  expect_error(kHead + "[[reference]]\ntolerance = -1\n",
-               {"s.toml:5", "tolerance, 0 or more", "-1"});
-  expect_error(kHead + "[[claim]]\nwithin = \"1\"\n",
-               {"s.toml:5", "tolerance, 0 or more", "\"1\""});
-  expect_error(kHead + "[grid]\ntrain.batch = []\n", {"s.toml:5", "train.batch"});
-  expect_error(kHead + "[grid]\nranks = [0]\n", {"ranks", "from 1", "0"});
-  expect_error(kHead + "[grid]\ntrain.batch = 8\n", {"s.toml:5", "list"});
-  expect_error(kHead + "[[refrence]]\nmetric = \"loss\"\n", {"s.toml:4", "\"reference\""});
-  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\n",
-               {"s.toml:4", "value, equals and below"});
-  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\nvalue = nan\n",
-               {"s.toml:6", "reference.value: expected a finite number, given nan"});
-  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\nbelow = inf\n",
-               {"s.toml:6", "reference.below: expected a finite number, given inf"});
-  expect_error(kHead + "[[case]]\nname = \"a\"\n[[case]]\nname = \"a\"\ntrain.batch = 16\n",
-               {"s.toml:6", "the case \"a\" has the name of another, asked for at s.toml:4"});
-  expect_error(kHead + "[[strategy]]\nranks = 2\n", {"s.toml:4", "name is missing"});
-  expect_error(kHead, {"no case"});
-  expect_error("name = \n", {"s.toml:1"});
+  expect_suite_error(kSuiteHead + "[grid]\nranks = [1, 2]\n[[skip]]\nranks = [1, 2]\n",
+                     {"s.toml:6: [[skip]] leaves no case"});
+  expect_suite_error(kSuiteHead + "[grid]\nranks = [\"1\", 2]\n",
+                     {"s.toml:5", "write 1, without quotes"});
+  expect_suite_error(kSuiteHead + "[grid]\nranks = [2]\ntrain.batch = [\"$rank\"]\n",
+                     {"s.toml:6", "\"ranks\"", "It gives ranks, train.batch, world"});
+  expect_suite_error("[suite]\nname = \"s\"\ntimeout_s = -3\n", {"s.toml:3", "seconds", "-3"});
+  expect_suite_error("[suite]\nname = \"s\"\nbudget_s = 0\n", {"s.toml:3", "positive", "seconds"});
+  expect_suite_error(kSuiteHead + "[[reference]]\ntolerance = -1\n",
+                     {"s.toml:5", "tolerance, 0 or more", "-1"});
+  expect_suite_error(kSuiteHead + "[[claim]]\nwithin = \"1\"\n",
+                     {"s.toml:5", "tolerance, 0 or more", "\"1\""});
+  expect_suite_error(kSuiteHead + "[grid]\ntrain.batch = []\n", {"s.toml:5", "train.batch"});
+  expect_suite_error(kSuiteHead + "[grid]\nranks = [0]\n", {"ranks", "from 1", "0"});
+  expect_suite_error(kSuiteHead + "[grid]\ntrain.batch = 8\n", {"s.toml:5", "list"});
+  expect_suite_error(kSuiteHead + "[[refrence]]\nmetric = \"loss\"\n",
+                     {"s.toml:4", "\"reference\""});
+  expect_suite_error(kSuiteHead + "[[reference]]\nmetric = \"loss\"\n",
+                     {"s.toml:4", "value, equals and below"});
+  expect_suite_error(kSuiteHead + "[[reference]]\nmetric = \"loss\"\nvalue = nan\n",
+                     {"s.toml:6", "reference.value: expected a finite number, given nan"});
+  expect_suite_error(kSuiteHead + "[[reference]]\nmetric = \"loss\"\nbelow = inf\n",
+                     {"s.toml:6", "reference.below: expected a finite number, given inf"});
+  expect_suite_error(
+      kSuiteHead + "[[case]]\nname = \"a\"\n[[case]]\nname = \"a\"\ntrain.batch = 16\n",
+      {"s.toml:6", "the case \"a\" has the name of another, asked for at s.toml:4"});
+  expect_suite_error(kSuiteHead + "[[strategy]]\nranks = 2\n", {"s.toml:4", "name is missing"});
+  expect_suite_error(kSuiteHead, {"no case"});
+  expect_suite_error("name = \n", {"s.toml:1"});
 }
 
 TEST(Suite, FindsWrongPlanKeysOnTheirLine) {
-  expect_error(kHead + "[base.model]\nlayers = 2\nhiden = 64\n[grid]\nranks = [1]\n",
-               {"s.toml:6", "hiden", "hidden"});
-  expect_error(
-      kHead + "[base]\nmodel = { layers = 2 }\n[base.train]\nstep = 3\n[grid]\nranks = [1]\n",
+  expect_suite_error(kSuiteHead + "[base.model]\nlayers = 2\nhiden = 64\n[grid]\nranks = [1]\n",
+                     {"s.toml:6", "hiden", "hidden"});
+  expect_suite_error(
+      kSuiteHead + "[base]\nmodel = { layers = 2 }\n[base.train]\nstep = 3\n[grid]\nranks = [1]\n",
       {"s.toml:7", "step"});
-  expect_error(kHead + "[grid]\ntrain.bach = [1]\n", {"train.bach", "train.batch", "in the case"});
+  expect_suite_error(kSuiteHead + "[grid]\ntrain.bach = [1]\n",
+                     {"train.bach", "train.batch", "in the case"});
 }
 
 TEST(Suite, RefusesAmbiguousSettings) {
   const std::string rows = "[[strategy]]\nname = \"a\"\ntrain.batch = 8\n";
-  expect_error(kHead + rows + "[[policy]]\nname = \"p\"\ntrain.batch = 4\n",
-               {"train.batch", "two rows"});
-  expect_error(kHead + "[[strategy]]\nname = \"a\"\ntrain.batch = \"$rank\"\n",
-               {"$rank", "has no key"});
-  expect_error(kHead + rows + "[[case]]\nname = \"c\"\nstrategy = \"b\"\n", {"\"b\"", "\"a\""});
+  expect_suite_error(kSuiteHead + rows + "[[policy]]\nname = \"p\"\ntrain.batch = 4\n",
+                     {"train.batch", "two rows"});
+  expect_suite_error(kSuiteHead + "[[strategy]]\nname = \"a\"\ntrain.batch = \"$rank\"\n",
+                     {"$rank", "has no key"});
+  expect_suite_error(kSuiteHead + rows + "[[case]]\nname = \"c\"\nstrategy = \"b\"\n",
+                     {"\"b\"", "\"a\""});
 }
 
 TEST(Suite, LeavesModesOfAPluginToTheWorker) {
   const std::string toml =
-      kHead +
+      kSuiteHead +
       "[[case]]\nname = \"mine\"\nranks = 4\nparallel.tensor = { mode = \"mine\", size = 2 }\n";
-  expect_error(toml, {"mine"});
+  expect_suite_error(toml, {"mine"});
   SuiteOptions options;
   options.plugins = {"libmine.so"};
   options.names_of_plugins = [](const std::vector<std::string>& plugins) {
@@ -297,11 +304,11 @@ TEST(Suite, LeavesModesOfAPluginToTheWorker) {
   };
   EXPECT_EQ(parse_suite(toml, "s.toml", options).cases[0].ranks, 4);
   const std::string policies = "[grid]\nmemory.policy = [\"host\", \"nearby\"]\n";
-  EXPECT_EQ(parse_suite(kHead + policies, "s.toml", options).cases.size(), 2U);
+  EXPECT_EQ(parse_suite(kSuiteHead + policies, "s.toml", options).cases.size(), 2U);
   const std::string models = "[grid]\nmodel.kind = [\"gpt\", \"macaron\"]\n";
-  EXPECT_EQ(parse_suite(kHead + models, "s.toml", options).cases.size(), 2U);
-  expect_error(kHead + "[grid]\nmodel.kind = [\"macarons\"]\n", {"\"macarons\"", "\"macaron\""},
-               options);
+  EXPECT_EQ(parse_suite(kSuiteHead + models, "s.toml", options).cases.size(), 2U);
+  expect_suite_error(kSuiteHead + "[grid]\nmodel.kind = [\"macarons\"]\n",
+                     {"\"macarons\"", "\"macaron\""}, options);
   options.plugins = {};
   const std::string head = "[suite]\nname = \"s\"\nplugins = [\"libmine.so\"]\n";
   const Suite suite = parse_suite(head + models, "s.toml", options);
@@ -309,7 +316,7 @@ TEST(Suite, LeavesModesOfAPluginToTheWorker) {
 }
 
 TEST(Suite, SweepsEveryModel) {
-  const Suite suite = parse_suite(kHead + R"(
+  const Suite suite = parse_suite(kSuiteHead + R"(
 [base]
 data.kind = "synthetic"
 [grid]
@@ -321,7 +328,8 @@ model.kind = ["gpt", "moe_gpt", "bert", "vit"]
     EXPECT_NE(c.plan_toml.find("kind = \"" + *case_value(c, "model.kind") + "\""),
               std::string::npos);
   }
-  expect_error(kHead + "[grid]\nmodel.kind = [\"birt\"]\n", {"\"birt\"", "nearest: \"bert\""});
+  expect_suite_error(kSuiteHead + "[grid]\nmodel.kind = [\"birt\"]\n",
+                     {"\"birt\"", "nearest: \"bert\""});
 }
 
 TEST(Suite, MakesAnotherCaseOfAnotherCorpusAndNotOfAnotherPlace) {
@@ -329,9 +337,9 @@ TEST(Suite, MakesAnotherCaseOfAnotherCorpusAndNotOfAnotherPlace) {
   const auto suite_on = [&](const std::string& name, const std::string& bytes,
                             const std::string& more = "") {
     test::write_text(folder / name, bytes);
-    return parse_suite(
-        kHead + more + "[base]\ndata.path = \"" + (folder / name) + "\"\n[grid]\nranks = [1]\n",
-        "s.toml");
+    return parse_suite(kSuiteHead + more + "[base]\ndata.path = \"" + (folder / name) +
+                           "\"\n[grid]\nranks = [1]\n",
+                       "s.toml");
   };
   const Suite one = suite_on("a", "first"), moved = suite_on("b", "first"),
               changed = suite_on("a", "other");
@@ -353,7 +361,7 @@ TEST(Suite, ReadsTheDefaultCorpusWhereNoPathIsGiven) {
   options.default_corpus = folder / "headers";
   const auto id_on = [&](const std::string& bytes) {
     test::write_text(options.default_corpus, bytes);
-    return parse_suite(kHead + "[grid]\nranks = [1]\n", "s.toml", options).cases[0].id;
+    return parse_suite(kSuiteHead + "[grid]\nranks = [1]\n", "s.toml", options).cases[0].id;
   };
   const std::string id = id_on("one version");
   EXPECT_EQ(id_on("one version"), id);
@@ -362,7 +370,7 @@ TEST(Suite, ReadsTheDefaultCorpusWhereNoPathIsGiven) {
 
 TEST(Filter, KeepsTheCasesWithTheValue) {
   const Suite suite =
-      parse_suite(kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n", "s.toml");
+      parse_suite(kSuiteHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n", "s.toml");
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}}).size(), 2U);
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}, {"batch", "8"}}).size(), 1U);
   EXPECT_EQ(filtered(suite.cases, {{"model.layers", "2"}}).size(), 4U);
@@ -371,14 +379,14 @@ TEST(Filter, KeepsTheCasesWithTheValue) {
 
 TEST(Filter, ReadsAGroupOfThePlanByItsSize) {
   const Suite suite = parse_suite(
-      kHead + "[base]\nparallel.data = \"$ranks\"\n[grid]\nranks = [1, 2, 4]\n", "s.toml");
+      kSuiteHead + "[base]\nparallel.data = \"$ranks\"\n[grid]\nranks = [1, 2, 4]\n", "s.toml");
   EXPECT_EQ(filtered(suite.cases, {{"parallel.data", "2"}}).size(), 1U);
   EXPECT_EQ(filtered(suite.cases, {{"parallel.data.size", "2,4"}}).size(), 2U);
   EXPECT_EQ(filtered(suite.cases, {{"parallel.pipeline", "1"}}).size(), 3U);
 }
 
 TEST(Filter, NamesWhatThereIs) {
-  const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\n", "s.toml");
+  const Suite suite = parse_suite(kSuiteHead + "[grid]\nranks = [1, 2]\n", "s.toml");
   const auto message = [&](const Overrides& filters) {
     try {
       filtered(suite.cases, filters);
@@ -392,7 +400,7 @@ TEST(Filter, NamesWhatThereIs) {
 }
 
 TEST(Filter, TakesListsAndPatterns) {
-  const Suite suite = parse_suite(kHead + R"(
+  const Suite suite = parse_suite(kSuiteHead + R"(
 [[strategy]]
 name = "ZeRO 1"
 parallel = { data = 2, zero = 1 }
@@ -436,7 +444,7 @@ train.batch = [8, 16, 32]
 TEST(Suite, PlacesDataBesideItsFileAndThatOfSetBesideTheCaller) {
   const test::TemporaryFolder folder;
   test::write_text(folder / "corpus.txt", "words of a corpus");
-  const std::string toml = kHead + "[base]\ndata.path = \"corpus.txt\"\n[grid]\nranks = [1]\n";
+  const std::string toml = kSuiteHead + "[base]\ndata.path = \"corpus.txt\"\n[grid]\nranks = [1]\n";
   const Case beside = parse_suite(toml, folder / "s.toml").cases[0];
   EXPECT_EQ(case_value(beside, "data.path"), folder / "corpus.txt");
   EXPECT_EQ(beside.missing_data, "");
@@ -450,7 +458,7 @@ TEST(Suite, PlacesDataBesideItsFileAndThatOfSetBesideTheCaller) {
   EXPECT_EQ(case_value(set, "data.path"), "corpus.txt");
   EXPECT_NE(set.missing_data.find("--set data.path=corpus.txt"), std::string::npos);
   const std::string simulated =
-      "[suite]\nname = \"s\"\nworld = \"simulated\"\n" + toml.substr(kHead.size());
+      "[suite]\nname = \"s\"\nworld = \"simulated\"\n" + toml.substr(kSuiteHead.size());
   EXPECT_EQ(parse_suite(simulated, folder / "more/s.toml").cases[0].missing_data, "");
 }
 
@@ -461,52 +469,54 @@ TEST(Suite, OverridesTimeOutAndBudgetOfEveryCase) {
   const std::string rows =
       "[grid]\nranks = [1]\n[[case]]\nname = \"small\"\ntimeout_s = 7\n"
       "memory.device = \"1 MiB\"\ntrain.batch = 4\n";
-  const Suite suite = parse_suite(kHead + "timeout_s = 60\n" + rows, "s.toml", options);
+  const Suite suite = parse_suite(kSuiteHead + "timeout_s = 60\n" + rows, "s.toml", options);
   ASSERT_EQ(suite.cases.size(), 2U);
   for (const Case& c : suite.cases) EXPECT_EQ(c.timeout_s, 5);
   const std::string& swept = suite.cases[0].plan_toml;
   EXPECT_NE(swept.find("device = 2147483648\n"), std::string::npos) << swept;
   EXPECT_EQ(case_value(suite.cases[1], "memory.device"), "1 MiB");  // its own
   EXPECT_NE(suite.cases[1].plan_toml.find("device = 1048576\n"), std::string::npos);
-  expect_error(kHead + "[grid]\nmemory.device = [\"1 MiB\", \"2 MiB\"]\n",
-               {"--budget", "memory.device", "--filter"}, options);
-  expect_error(kHead +
-                   "[grid]\nranks = [1]\n[[memory]]\nname = \"a\"\n"
-                   "memory.device = \"1 MiB\"\n[[memory]]\nname = \"b\"\n",
-               {"--budget", "memory.device", "case \"b\""}, options);
+  expect_suite_error(kSuiteHead + "[grid]\nmemory.device = [\"1 MiB\", \"2 MiB\"]\n",
+                     {"--budget", "memory.device", "--filter"}, options);
+  expect_suite_error(kSuiteHead +
+                         "[grid]\nranks = [1]\n[[memory]]\nname = \"a\"\n"
+                         "memory.device = \"1 MiB\"\n[[memory]]\nname = \"b\"\n",
+                     {"--budget", "memory.device", "case \"b\""}, options);
 }
 
 TEST(Suite, NamesTheLineOfTheGridKeyThatIsWrong) {
   const std::string rows = "[[strategy]]\nname = \"a\"\nranks = 1\n[grid]\n";
-  expect_error(kHead + rows + "model.sequence = [8]\nmodel.layers = [0]\n",
-               {"s.toml:9: model.layers:", "in the case \"a\""});
-  expect_error(kHead + rows + "certify = [3]\n", {"s.toml:8: certify: expected true or false"});
-  expect_error(
-      kHead + "[[strategy]]\nname = \"a\"\nranks = 1\nmodel.layers = 0\n[grid]\nranks = [1]\n",
+  expect_suite_error(kSuiteHead + rows + "model.sequence = [8]\nmodel.layers = [0]\n",
+                     {"s.toml:9: model.layers:", "in the case \"a\""});
+  expect_suite_error(kSuiteHead + rows + "certify = [3]\n",
+                     {"s.toml:8: certify: expected true or false"});
+  expect_suite_error(
+      kSuiteHead + "[[strategy]]\nname = \"a\"\nranks = 1\nmodel.layers = 0\n[grid]\nranks = [1]\n",
       {"s.toml:7: model.layers:"});
   // What a key of the grid and one of the base are wrong in together names both.
-  expect_error(kHead +
-                   "[base.optimizer]\nschedule = \"cosine\"\nschedule_steps = "
-                   "8\n[grid]\noptimizer.warmup = [50]\n",
-               {"s.toml:6: ", "optimizer.warmup at s.toml:8"});
+  expect_suite_error(kSuiteHead +
+                         "[base.optimizer]\nschedule = \"cosine\"\nschedule_steps = "
+                         "8\n[grid]\noptimizer.warmup = [50]\n",
+                     {"s.toml:6: ", "optimizer.warmup at s.toml:8"});
 }
 
 TEST(Suite, RepeatsWithoutBeingAnother) {
   const std::string rows = "[grid]\nranks = [1, 2]\n";
-  const Suite once = parse_suite(kHead + rows, "s.toml");
-  const Suite thrice = parse_suite(kHead + "repeats = 3\n" + rows, "s.toml");
+  const Suite once = parse_suite(kSuiteHead + rows, "s.toml");
+  const Suite thrice = parse_suite(kSuiteHead + "repeats = 3\n" + rows, "s.toml");
   EXPECT_EQ(once.repeats, 1);
   EXPECT_EQ(thrice.repeats, 3);
   EXPECT_EQ(once.hash, thrice.hash);
   SuiteOptions options;
   options.repeats = 5;
-  EXPECT_EQ(parse_suite(kHead + "repeats = 3\n" + rows, "s.toml", options).repeats, 5);
+  EXPECT_EQ(parse_suite(kSuiteHead + "repeats = 3\n" + rows, "s.toml", options).repeats, 5);
   for (const char* bad : {"0", "-1", "1.5", "\"three\""}) {
-    expect_error(kHead + "repeats = " + bad + "\n",
-                 {"s.toml:4: suite.repeats: expected whole numbers from 1", bad});
+    expect_suite_error(kSuiteHead + "repeats = " + bad + "\n",
+                       {"s.toml:4: suite.repeats: expected whole numbers from 1", bad});
   }
-  expect_error(kHead + "repeats = [2, 3]\n", {"s.toml:4: suite.repeats: expected one number"});
-  expect_error(kHead + "repeat = 3\n", {"s.toml:4", "did you mean \"repeats\""});
+  expect_suite_error(kSuiteHead + "repeats = [2, 3]\n",
+                     {"s.toml:4: suite.repeats: expected one number"});
+  expect_suite_error(kSuiteHead + "repeat = 3\n", {"s.toml:4", "did you mean \"repeats\""});
 }
 
 TEST(Quickstart, HasAtMostFortyCases) {
