@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/dataset/corpus.h"
+#include "kuafu/dataset/shared_corpora.h"
 
 #include <sys/stat.h>
 
@@ -21,7 +22,7 @@ TEST(Corpus, ReadsAFileByteByByte) {
   const std::string bytes("a\0\xff\n", 4);
   const Corpus corpus = read_corpus(folder.write("one", bytes));
   EXPECT_EQ(text_of(corpus), bytes);
-  EXPECT_EQ(corpus.num_files, 1);
+  EXPECT_EQ(corpus.files.size(), 1u);
 }
 
 TEST(Corpus, ReadsFilesLargerThanItsSteps) {
@@ -41,7 +42,7 @@ TEST(Corpus, ReadsATreeInTheOrderOfItsPaths) {
   folder.write("a.txt", "2");
   // '.' sorts before '/', so a.txt comes before what lies in a/.
   EXPECT_EQ(text_of(read_corpus(folder.path())), "2013");
-  EXPECT_EQ(read_corpus(folder.path()).num_files, 4);
+  EXPECT_EQ(read_corpus(folder.path()).files.size(), 4u);
 }
 
 TEST(Corpus, LeavesOutBinaryFilesOfATree) {
@@ -73,9 +74,9 @@ TEST(Corpus, IsKnownByItsBytesWhereverTheyLie) {
   EXPECT_EQ(read_corpus(same).hash, hash);
   const Corpus changed = read_corpus(two.write("same", "first_second"));
   EXPECT_NE(changed.hash, hash);
-  EXPECT_NO_THROW(check_hash(changed, ""));
-  EXPECT_NO_THROW(check_hash(changed, changed.hash));
-  expect_says(message_of<ConfigError>([&] { check_hash(changed, hash); }),
+  EXPECT_NO_THROW(check_hash(changed, changed.hash, ""));
+  EXPECT_NO_THROW(check_hash(changed, changed.hash, changed.hash));
+  expect_says(message_of<ConfigError>([&] { check_hash(changed, changed.hash, hash); }),
               {changed.hash, "data.hash = " + hash, "12 bytes", same});
 }
 
@@ -99,14 +100,20 @@ TEST(OpenData, TellsWhatARunReads) {
   ModelPlan model;
   model.sequence = 10;
   const DataIdentity found = open_data(data, model, 1, "").identity;
-  EXPECT_EQ(found, (DataIdentity{"text", 1000, read_corpus(data.path).hash, 89}));  // 900 - 1 / 10
+  EXPECT_EQ(found,
+            (DataIdentity{"text", 1000, read_corpus(data.path).hash, 89, 1000}));  // 900 - 1 / 10
   data.hash = std::string(16, '0');
   expect_says(message_of<ConfigError>([&] { open_data(data, model, 1, ""); }),
               {found.hash, data.hash});
 }
 
 TEST(OpenData, KnowsWhatIsMadeUpByItsParameters) {
-  const DataPlan data{.kind = "synthetic", .path = "", .hash = "", .validation = 0.1};
+  const DataPlan data{.kind = "synthetic",
+                      .path = "",
+                      .hash = "",
+                      .validation = 0.1,
+                      .tokenizer = "",
+                      .end_token = ""};
   std::set<std::string> hashes;
   const auto add = [&](const ModelPlan& model, uint64_t seed) {
     const DataIdentity found = open_data(data, model, seed, "").identity;

@@ -15,12 +15,13 @@ Corpus counting(int64_t size) {
   Corpus corpus;
   corpus.path = "counting";
   for (int64_t i = 0; i < size; ++i) corpus.bytes.push_back(static_cast<uint8_t>(i));
-  corpus.num_files = 1;
+  corpus.files = {{"counting"}};
   return corpus;
 }
 
 TextDataset dataset(int64_t size, int64_t sequence, double validation = 0.1, uint64_t seed = 1) {
-  return TextDataset(std::make_shared<Corpus>(counting(size)), {256, sequence, validation, seed});
+  const auto corpus = std::make_shared<Corpus>(counting(size));
+  return TextDataset(std::make_shared<ByteRow>(corpus), *corpus, {256, sequence, validation, seed});
 }
 
 /// First tokens of samples [first, first + count) of the training stream.

@@ -227,6 +227,8 @@ const Members kMembers = {
     KUAFU_MEMBER(take, data.path),
     KUAFU_MEMBER(take, data.hash),
     KUAFU_MEMBER(take, data.validation),
+    KUAFU_MEMBER(take, data.tokenizer),
+    KUAFU_MEMBER(take, data.end_token),
     KUAFU_MEMBER(take, train.batch),
     KUAFU_MEMBER(take_auto, train.micro_batch),
     KUAFU_MEMBER(take, train.steps),

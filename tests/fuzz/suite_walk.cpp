@@ -202,7 +202,8 @@ void fill(Plan& want, const Case& c, const Plan& got) {
 std::string mismatch(const Case& c, const Plan& got, const Point& point, Wanted want,
                      bool is_same_run) {
   if (is_same_run) {
-    want.plan.data.path = got.data.path;  // its bytes count, not its place
+    want.plan.data.path = got.data.path;  // their bytes count, not their places
+    want.plan.data.tokenizer = got.data.tokenizer;
     want.plan.data.hash = got.data.hash;
   }
   fill(want.plan, c, got);

@@ -67,8 +67,8 @@ void refuse_two_writers(const CLI::App& app) {
 
 /// The files that a plan names, or --set over it. What is wrong with them is told where they are read.
 void add_files_of_plan(const CLI::App& app, const std::string& plan, std::vector<Named>& read) {
-  std::map<std::string, std::string> files = {{"data.path", ""},
-                                              {"parallel.pipeline.schedule", ""}};
+  std::map<std::string, std::string> files = {
+      {"data.path", ""}, {"data.tokenizer", ""}, {"parallel.pipeline.schedule", ""}};
   std::error_code error;
   try {
     const bool is_file = fs::is_regular_file(plan, error);  // a pipe is read once
@@ -87,8 +87,11 @@ void add_files_of_plan(const CLI::App& app, const std::string& plan, std::vector
     const bool is_quoted = quoted && quoted->kind == ConfigValue::Kind::kString;
     file->second = is_quoted ? quoted->string : pair.substr(equals + 1);
   }
-  const std::string &corpus = files["data.path"], &schedule = files["parallel.pipeline.schedule"];
-  if (!corpus.empty()) read.push_back({"the corpus", corpus});
+  const std::string& schedule = files["parallel.pipeline.schedule"];
+  for (const auto& [key, what] :
+       {std::pair{"data.path", "the corpus"}, {"data.tokenizer", "the tokenizer"}}) {
+    if (!files[key].empty()) read.push_back({what, files[key]});
+  }
   if (pipeline::is_schedule_file(schedule)) read.push_back({"the schedule", schedule});
 }
 

@@ -81,6 +81,8 @@ Json data_json(const Plan& plan, const DataIdentity& identity) {
           {"path", or_null(!plan.data.path.empty(), plan.data.path)},
           {"bytes", identity.bytes},
           {"hash", identity.hash},
+          {"tokenizer", or_null(!plan.data.tokenizer.empty(), plan.data.tokenizer)},
+          {"tokens", or_null(identity.tokens > 0, identity.tokens)},
           {"samples", or_null(identity.samples > 0, identity.samples)}};
 }
 

@@ -108,6 +108,7 @@ std::string draw_name(const Key& key, const Registries& registries, Draw& draw) 
   if (key.name == "parallel.pipeline.schedule") return draw.one_of(registries.schedules.names());
   if (key.name == "memory.disk_path") return draw.one_of<std::string>({"/var/tmp", "/nowhere"});
   if (key.name == "data.path") return draw.one_of<std::string>({"/proc/self/exe", "/nowhere"});
+  if (key.name == "data.tokenizer") return draw.one_of<std::string>({"", "/nowhere"});
   return draw.one_of<std::string>({"", "word"});
 }
 

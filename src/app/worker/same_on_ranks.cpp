@@ -89,7 +89,9 @@ Json read_by_this_rank(const Plan& plan, const WorkerOptions& options) {
               {"plugins", plugin_hashes(options.plugins)},
               {"certify", options.is_certified}};
   // The corpus is known by its bytes: each machine may have it in a place of its own.
-  if (!plan.data.hash.empty()) all["plan"]["data"].erase("path");
+  if (!plan.data.hash.empty()) {
+    for (const char* place : {"path", "tokenizer"}) all["plan"]["data"].erase(place);
+  }
   add_options(all, options);
   return all;
 }

@@ -6,7 +6,8 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/torch_folder.h"
-#include "kuafu/dataset/corpus.h"
+#include "kuafu/dataset/shared_corpora.h"
+#include "kuafu/dataset/token_files.h"
 #include "kuafu/engine/plugin.h"
 #include "kuafu/plan/warnings.h"
 
@@ -72,7 +73,10 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries, i
 }
 
 DataOpener data_opener() {
-  return [corpora = std::make_shared<SharedCorpora>()](const Plan& plan) {
+  const Tokenizing tokenizing{.folder = cache_folder(), .tell = [](const std::string& what) {
+                                std::cerr << "kuafu: " << what << std::endl;
+                              }};
+  return [corpora = std::make_shared<SharedCorpora>(tokenizing)](const Plan& plan) {
     return open_data(plan.data, plan.model, plan.train.seed, default_corpus(torch_folder()),
                      *corpora);
   };

@@ -79,10 +79,10 @@ void read_tree(const fs::path& folder, Corpus& corpus) {
       corpus.bytes.resize(start);
       ++corpus.num_binary;
     } else {
-      ++corpus.num_files;
+      corpus.files.push_back({path.string(), static_cast<int64_t>(start)});
     }
   }
-  KUAFU_REQUIRE(corpus.num_files > 0, "the folder ", in_quotes(corpus.path),
+  KUAFU_REQUIRE(!corpus.files.empty(), "the folder ", in_quotes(corpus.path),
                 " holds no text file (", corpus.num_binary,
                 " binary files left out); set data.path to a file or folder of text");
 }
@@ -109,7 +109,7 @@ Corpus read_corpus(const std::string& path) {
     read_tree(path, corpus);
   } else if (fs::is_regular_file(status)) {
     append(path, corpus.bytes);
-    corpus.num_files = 1;
+    corpus.files.push_back({path});
   } else {
     unreadable(path, "it is neither a regular file nor a folder");
   }
@@ -120,22 +120,15 @@ Corpus read_corpus(const std::string& path) {
   return corpus;
 }
 
-std::shared_ptr<const Corpus> SharedCorpora::read(const std::string& path) {
-  const std::lock_guard lock(mutex_);
-  std::shared_ptr<const Corpus>& corpus = by_path_[path];
-  if (corpus == nullptr) corpus = std::make_shared<const Corpus>(read_corpus(path));
-  return corpus;
-}
-
 std::string default_corpus(std::string_view folder) {
   return folder.empty() ? "" : text(folder, "/include");
 }
 
-void check_hash(const Corpus& corpus, const std::string& wanted) {
-  KUAFU_REQUIRE(wanted.empty() || wanted == corpus.hash, "the corpus ", in_quotes(corpus.path),
+void check_hash(const Corpus& corpus, const std::string& found, const std::string& wanted) {
+  KUAFU_REQUIRE(wanted.empty() || wanted == found, "the corpus ", in_quotes(corpus.path),
                 " is not the one of the plan: its ", corpus.bytes.size(), " bytes have the hash ",
-                corpus.hash, ", data.hash = ", wanted, "; give the files that were meant, or ",
-                "data.hash = \"\"");
+                found, found == corpus.hash ? "" : " with data.tokenizer", ", data.hash = ", wanted,
+                "; give the files that were meant, or data.hash = \"\"");
 }
 
 }  // namespace kuafu

@@ -7,6 +7,7 @@
 #include "kuafu/dataset/corpus.h"
 #include "kuafu/dataset/images.h"
 #include "kuafu/dataset/pairs.h"
+#include "kuafu/dataset/shared_corpora.h"
 #include "kuafu/dataset/synthetic.h"
 #include "kuafu/dataset/text.h"
 
@@ -32,15 +33,25 @@ OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t spe
                 " is not allowed; allowed: \"text\" or \"synthetic\"; nearest: ",
                 in_quotes(nearest(data.kind, {"text", "synthetic"})));
   // Before the corpus is read: it may be large.
-  KUAFU_REQUIRE(vocab >= 256, "model.vocab = ", model.vocab,
+  KUAFU_REQUIRE(vocab >= 256 || !data.tokenizer.empty(), "model.vocab = ", model.vocab,
                 " is too small for data.kind = \"text\", one token a byte; allowed: at least ",
                 256 + special, "; nearest: vocab = ", 256 + special,
                 ", or data.kind = \"synthetic\"");
   const auto corpus = corpora.read(data.path.empty() ? default_path : data.path);
-  check_hash(*corpus, data.hash);
+  DataIdentity identity{data.kind, static_cast<int64_t>(corpus->bytes.size()), corpus->hash};
+  std::shared_ptr<const TokenRow> row;
+  if (data.tokenizer.empty()) {
+    check_hash(*corpus, identity.hash, data.hash);
+    row = std::make_shared<ByteRow>(corpus);
+  } else {
+    const TokenizerFile tokenizer = read_tokenizer(data.tokenizer, data.end_token);
+    identity.hash = hash_of_tokens(*corpus, tokenizer);
+    check_hash(*corpus, identity.hash, data.hash);
+    row = corpora.tokens(*corpus, tokenizer);
+  }
   auto dataset = std::make_unique<TextDataset>(
-      corpus, TextDataset::Options{vocab, sequence, data.validation, seed, special});
-  DataIdentity identity{data.kind, static_cast<int64_t>(corpus->bytes.size()), corpus->hash, 0};
+      row, *corpus, TextDataset::Options{vocab, sequence, data.validation, seed, special});
+  identity.tokens = row->size();
   identity.samples = dataset->num_train_samples();
   return {std::move(dataset), std::move(identity)};
 }

@@ -58,10 +58,13 @@ class Dataset {
 
 /// What a run reads, as records tell it.
 struct DataIdentity {
-  std::string kind;     ///< data.kind
-  int64_t bytes = 0;    ///< of the corpus; 0 where there is none
-  std::string hash;     ///< XXH64 of those bytes, or of the parameters of what is made up
+  std::string kind;   ///< data.kind
+  int64_t bytes = 0;  ///< of the corpus; 0 where there is none
+  /// XXH64 of those bytes, of all that the ids of a tokenizer follow from, or of the parameters of
+  /// what is made up.
+  std::string hash;
   int64_t samples = 0;  ///< distinct training samples; 0 = endless
+  int64_t tokens = 0;   ///< of the corpus, bytes or ids; 0 where there is none
   bool operator==(const DataIdentity&) const = default;
 };
 

@@ -3,16 +3,17 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/dataset/corpus.h"
+#include "kuafu/dataset/tokenized.h"
 
 namespace kuafu {
 
-const std::string& Corpora::hash_of(const std::string& path) {
-  const auto [known, is_new] = hashes_.try_emplace(path);
+const std::string& Corpora::hash_of(const DataPlan& data) {
+  const auto [known, is_new] = hashes_.try_emplace({data.path, data.tokenizer, data.end_token});
   if (!is_new) return known->second;
   try {
-    const Corpus corpus = read_corpus(path.empty() ? default_corpus_ : path);
-    known->second = corpus.hash;
-    found_[corpus.hash] = static_cast<int64_t>(corpus.bytes.size());
+    const Corpus corpus = read_corpus(data.path.empty() ? default_corpus_ : data.path);
+    known->second = data_hash(corpus, data);
+    found_[known->second] = static_cast<int64_t>(corpus.bytes.size());
   } catch (const ConfigError&) {
   }
   return known->second;

@@ -11,6 +11,7 @@
 #include "kuafu/experiment/references.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/plan/keys.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 
@@ -44,7 +45,7 @@ void collect_differences(const ConfigValue& now, const Json& before, const std::
       continue;
     }
     const std::optional<Json> ours = json_value(value);
-    if (key == "data.path" || !ours || *ours == theirs || theirs.is_null()) continue;
+    if (plan::is_place(key) || !ours || *ours == theirs || theirs.is_null()) continue;
     (*ours == "auto" ? out.autos : out.keys)
         .push_back(text(key, " ", theirs.dump(), ", now ", ours->dump()));
   }

@@ -27,7 +27,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPathKey = "data.path";
+/// Keys of data whose values are paths, with what lies there.
+struct DataPlace {
+  const char* key;
+  std::string DataPlan::*path;
+  const char* what;
+};
+constexpr DataPlace kDataPlaces[] = {{"data.path", &DataPlan::path, "file or folder"},
+                                     {"data.tokenizer", &DataPlan::tokenizer, "tokenizer"}};
 constexpr const char* kScheduleKey = "parallel.pipeline.schedule";
 constexpr const char* kBudgetKey = "memory.device";
 constexpr const char* kTimeoutKey = "timeout_s";
@@ -249,33 +256,40 @@ class CaseMaker {
     overrides.emplace_back(kScheduleKey, in_quotes(placed.lexically_normal().string()));
   }
 
-  /// A path of the suite begins at its file. One that leads nowhere is told, before anything runs.
+  /// Paths of the suite begin at its file. One that leads nowhere is told, before anything runs.
   void place_data(Plan& plan, const Point& point, Case& c) const {
-    if (plan.data.kind != "text" || plan.data.path.empty()) return;
-    const std::string written = plan.data.path;
-    const bool is_of_suite = !is_overridden(kPathKey);
+    if (plan.data.kind != "text") return;
+    for (const DataPlace& place : kDataPlaces) {
+      std::string& path = plan.data.*place.path;
+      if (!path.empty() && c.missing_data.empty()) c.missing_data = placed(place, path, point);
+    }
+  }
+
+  /// What is wrong with a path, which becomes one from the working folder on.
+  std::string placed(const DataPlace& place, std::string& path, const Point& point) const {
+    const std::string written = path;
+    const bool is_of_suite = !is_overridden(place.key);
     if (is_of_suite && fs::path(written).is_relative()) {
-      plan.data.path = (fs::path(text_.origin).parent_path() / written).lexically_normal().string();
+      path = (fs::path(text_.origin).parent_path() / written).lexically_normal().string();
     }
     std::error_code error;
-    if (fs::exists(plan.data.path, error)) return;
-    const std::string found = text("no such file or folder ", in_quotes(plan.data.path), "; ");
-    c.missing_data =
-        is_of_suite
-            ? text(text_.origin,
-                   point.lines.contains(kPathKey) ? text(":", line_of(kPathKey, point)) : "",
-                   ": data.path = ", in_quotes(written), ": ", found,
-                   "paths in a suite are relative to the suite's file\n  in the case ",
-                   in_quotes(point.name))
-            : text("--set data.path=", written, ": ", found,
-                   "paths on the command line are relative to the working folder");
+    if (fs::exists(path, error)) return "";
+    const std::string found = text("no such ", place.what, " ", in_quotes(path), "; ");
+    if (!is_of_suite) {
+      return text("--set ", place.key, "=", written, ": ", found,
+                  "paths on the command line are relative to the working folder");
+    }
+    return text(
+        text_.origin, point.lines.contains(place.key) ? text(":", line_of(place.key, point)) : "",
+        ": ", place.key, " = ", in_quotes(written), ": ", found,
+        "paths in a suite are relative to the suite's file\n  in the case ", in_quotes(point.name));
   }
 
   /// Which bytes the plan reads, for its id; the plan asks for them from here on. The simulated world
   /// reads none.
   std::string identify_data(Plan& plan, const std::string& world) {
     if (plan.data.kind != "text" || is_estimated_world(world)) return "";
-    const std::string& found = corpora_.hash_of(plan.data.path);
+    const std::string& found = corpora_.hash_of(plan.data);
     if (plan.data.hash.empty()) plan.data.hash = found;
     if (!plan.data.hash.empty()) return "\ndata=" + plan.data.hash;
     return plan.data.path.empty() ? "" : "\ndata.path=" + plan.data.path;

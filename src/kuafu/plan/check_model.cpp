@@ -64,8 +64,13 @@ void check_vocabulary(const Plan& plan, const Origins& origins) {
                   ModelPlan{}.vocab);
     return;
   }
+  const bool has_tokenizer = !plan.data.tokenizer.empty();  // which is read with the data
+  KUAFU_REQUIRE(has_tokenizer || plan.data.end_token.empty(), origins.of({"data.end_token"}),
+                "data.end_token = ", in_quotes(plan.data.end_token),
+                " is a token of data.tokenizer, which is empty; set data.tokenizer, or "
+                "data.end_token = \"\"");
   const int64_t least = text_tokens(plan.model);
-  KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= least,
+  KUAFU_REQUIRE(plan.data.kind != "text" || has_tokenizer || plan.model.vocab >= least,
                 origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
                 " is too small for data.kind = \"text\", one token a byte",
                 has_pairs ? " and three special ones" : "", "; allowed: at least ", least,
@@ -108,7 +113,7 @@ void fill_defaults(Plan& plan, const Origins& origins) {
   const auto is_given = [&](const char* key) { return !origins.of({key}).empty(); };
   const bool has_text = plan.data.kind == "text";
   if (plan.model.input() == ModelInput::kImages && has_text && !is_given("data.kind") &&
-      plan.data.path.empty() && plan.data.hash.empty()) {
+      plan.data.path.empty() && plan.data.hash.empty() && plan.data.tokenizer.empty()) {
     plan.data.kind = "synthetic";
   }
   if (plan.model.input() == ModelInput::kMaskedPairs && has_text && !is_given("model.vocab") &&

@@ -506,6 +506,13 @@ std::vector<Key> run_keys() {
           "share of the corpus held out, its tail")
           .below(0, 1)
           .only_with(kind, {"text"}),
+      Row("data.tokenizer", Form::kString, KUAFU_MEMBER(data.tokenizer),
+          "a Hugging Face `tokenizer.json`, found as `data.path` is: ids of it in place of bytes, "
+          "kept in files below `KUAFU_CACHE`; empty = one token a byte")
+          .only_with(kind, {"text"}),
+      Row("data.end_token", Form::kString, KUAFU_MEMBER(data.end_token),
+          "token of `data.tokenizer` that stands behind each file of the corpus; empty = none")
+          .only_with(kind, {"text"}),
       Row("train.batch", Form::kInteger, KUAFU_MEMBER(train.batch),
           "samples a step, over all ranks")
           .in(1, kMaxTokens),

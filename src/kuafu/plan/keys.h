@@ -74,6 +74,9 @@ bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& v
 /// leaves it out.
 bool is_idle(const Key& key, const Plan& plan);
 
+/// Whether a key names a place of data, whose bytes count, not its name: data.hash stands for them.
+bool is_place(std::string_view name);
+
 /// What a key takes, in words: `an integer from 1 to 1048576`, `"f64", "f32" or "bf16"`.
 std::string allowed(const Key& key);
 

@@ -94,7 +94,7 @@ std::string plan_hash(const Plan& resolved) {
   const Plan defaults;
   std::string meaning;
   for (const Key& key : plan::keys()) {
-    if (key.name == "data.path" || key.name == "data.hash") continue;
+    if (plan::is_place(key.name) || key.name == "data.hash") continue;
     const std::string value = meaning_of(key, resolved);
     if (value != plan::print(key, defaults)) meaning += text(hashed_name(key), " = ", value, "\n");
   }
@@ -106,6 +106,8 @@ std::string plan_hash(const Plan& resolved) {
 }
 
 namespace plan {
+
+bool is_place(std::string_view name) { return name == "data.path" || name == "data.tokenizer"; }
 
 std::string markdown() {
   std::string out = R"(# Plans

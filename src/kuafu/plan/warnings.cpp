@@ -21,7 +21,7 @@ std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) 
   std::vector<std::string> all;
   const ModelPlan& m = resolved.model;
   const int64_t read = text_tokens(m);
-  if (resolved.data.kind == "text" && m.vocab > read) {
+  if (resolved.data.kind == "text" && resolved.data.tokenizer.empty() && m.vocab > read) {
     all.push_back(text(origins.of({"model.vocab", "data.kind"}), "model.vocab = ", m.vocab,
                        ", but data.kind = \"text\" has ", read, " tokens, one a byte",
                        m.input() == ModelInput::kMaskedPairs ? " and three special ones" : "", ": ",

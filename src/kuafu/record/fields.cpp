@@ -43,8 +43,13 @@ std::vector<FieldDoc> outcome_fields() {
        "up"},
       {"data.bytes", T::kInteger, kOk, false, "B", "of the corpus; 0 for what is made up"},
       {"data.hash", T::kText, kOk, false, "",
-       "16 hex digits: XXH64 of those bytes, or of the generator's parameters; part of a case's "
-       "id"},
+       "16 hex digits: XXH64 of those bytes, with a tokenizer of all that the ids follow from, or "
+       "of "
+       "the generator's parameters; part of a case's id"},
+      {"data.tokenizer", T::kText, kOptional, true, "",
+       "as the plan names it; null for one token a byte and for what is made up"},
+      {"data.tokens", T::kInteger, kOptional, true, "tokens",
+       "of the corpus; null for what is made up"},
       {"data.samples", T::kInteger, kOk, true, "samples",
        "distinct training samples, an epoch; null where they never end"},
       {"world", T::kText, kOk, true, "", "`threads`, `mpi`, `nccl`, `simulated` or `self`"},
