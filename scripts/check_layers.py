@@ -35,6 +35,7 @@ ALLOWED = {
     "parallel/pipeline": ("base",),
     "plan": ("base", "memory", "comm", "device", "record", "mesh", "parallel/pipeline"),
     "dataset": BELOW_TORCH,
+    "hf": BELOW_TORCH,
     "experiment": BELOW_TORCH + ("dataset",),
     "meter": BELOW_TORCH,
     "tensor": BELOW_TORCH + ("meter",),
@@ -55,7 +56,7 @@ ALLOWED = {
     "conformance": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.
-NO_TORCH = BELOW_TORCH + ("dataset", "experiment")
+NO_TORCH = BELOW_TORCH + ("dataset", "hf", "experiment")
 
 # External headers: name, pattern of the include, the files of src/ that may include it.
 EXTERNAL = (

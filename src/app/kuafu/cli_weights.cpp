@@ -4,11 +4,12 @@
 namespace kuafu {
 namespace {
 
-/// There is one format; who names it is understood.
-void add_format(CLI::App& app) {
-  app.add_option_function<std::string>(
-         "--format", [](const std::string&) {}, "of the file (default and only: safetensors)")
-      ->check(one_of({"safetensors"}))
+void add_format(CLI::App& app, std::string& format) {
+  app.add_option(
+         "--format", format,
+         "safetensors (the default): one file of Kuafu's tensors; hf: a folder of Hugging Face's "
+         "transformers")
+      ->check(one_of({"safetensors", "hf"}))
       ->type_name("FORMAT");
 }
 
@@ -16,20 +17,29 @@ void add_format(CLI::App& app) {
 
 void add_weights_commands(CLI::App& app, FrontCall& call) {
   CLI::App& out = *app.add_subcommand(
-      "export", "write a checkpoint's weights as one plain safetensors file of whole tensors");
+      "export",
+      "write a checkpoint's weights as one plain safetensors file of whole tensors, or as a "
+      "folder of transformers");
   out.add_option("checkpoint", call.exported.checkpoint,
                  "folder of a checkpoint, or of several: the newest is taken")
       ->required()
       ->type_name("CHECKPOINT");
-  out.add_option("--out", call.exported.out, "file to write; FILE.json beside it describes it")
+  out.add_option("--out", call.exported.out,
+                 "file to write, FILE.json beside it describes it; of hf the folder")
       ->required()
-      ->type_name("FILE.safetensors");
-  add_format(out);
+      ->type_name("OUT");
+  add_format(out, call.exported.format);
+  out.add_option("--shard", call.exported.shard_bytes,
+                 "hf: bytes of one file at most, an index beside several (default 5 GiB)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->type_name("SIZE");
   out.footer(R"(Examples:
   kuafu export saved --out weights.safetensors
   kuafu export saved --format safetensors --out weights.safetensors
   kuafu export saved/step-00000100 --out weights.safetensors
   kuafu export saved/best --out weights.safetensors
+  kuafu export saved --format hf --out opt-mine        # AutoModel.from_pretrained("opt-mine")
 
 A file that is there is not replaced. Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
 Of a checkpoint the weights alone are read, and held to their checksums; a run that goes on reads all of it.
@@ -38,18 +48,23 @@ Exit codes: 0 written, 2 no complete checkpoint, damaged weights, or a file that
 
   CLI::App& in = *app.add_subcommand(
       "import", "make a plain file of weights a checkpoint that a run of any plan can begin from");
-  in.add_option("file", call.imported.file, "what `kuafu export` wrote, or another of its form")
+  in.add_option(
+        "file", call.imported.file,
+        "what `kuafu export` wrote, or another of its form; of hf a folder with config.json and "
+        "model.safetensors")
       ->required()
-      ->type_name("FILE.safetensors");
+      ->type_name("WEIGHTS");
   in.add_option("--out", call.imported.out, "folder of checkpoints; must hold none yet")
       ->required()
       ->type_name("DIR");
-  add_format(in);
+  add_format(in, call.imported.format);
   list_option(in, "--plugin", call.imported.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
   in.footer(R"(Examples:
   kuafu import weights.safetensors --out begun
   kuafu run plan.toml --checkpoint begun --resume
+  kuafu import opt-125m --format hf --out begun
+  kuafu run begun/plan.toml --checkpoint begun --resume --set data.tokenizer=opt-125m/tokenizer.json --set data.path=text
 
 The plan must have the model that the file names; its optimizer begins anew at step 0.
 Exit codes: 0 written, 2 a file that is damaged, lacks, adds or misshapes a tensor, or holds an element that

@@ -9,6 +9,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/units.h"
 #include "kuafu/checkpoint/weights.h"
+#include "kuafu/hf/folder.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -49,9 +50,46 @@ void require_free(const std::string& out, const std::string& beside) {
                 "has written; move it away, or choose another name");
 }
 
+/// As a folder of Hugging Face's.
+int export_hf(const ExportCall& call) {
+  std::error_code error;
+  KUAFU_REQUIRE(!std::filesystem::exists(std::filesystem::symlink_status(call.out, error)),
+                "--out ", call.out, ": there is one already; give another name, or remove it");
+  const std::string folder = named_checkpoint(call.checkpoint);
+  const Checkpoint from(folder);
+  const Plan plan = saved_plan(from, folder);
+  const hf::Family family = hf::family_of(plan.model);
+  const std::vector<std::string> names = weight_names(from, plan.optimizer.kind);
+  KUAFU_REQUIRE(!names.empty(), folder, " holds no weights");
+  const DType type = from.tensors().at(names.front()).dtype;
+  const std::vector<hf::Mapped> tensors = hf::mapping(family, plan.model);
+  KUAFU_REQUIRE(tensors.size() == names.size(), folder, " has ", names.size(), " tensors, a ",
+                hf::name_of(family), " of its plan ", tensors.size());
+  for (const hf::Mapped& t : tensors) {
+    const auto found = from.tensors().find(t.name);
+    KUAFU_REQUIRE(found != from.tensors().end(), folder, " has no tensor ", t.name);
+    KUAFU_REQUIRE(found->second.global == t.shape && found->second.dtype == type, folder,
+                  ": tensor ", t.name, " is ", to_string(found->second.dtype), " ",
+                  to_string(found->second.global), ", not ", to_string(type), " ",
+                  to_string(t.shape));
+  }
+  hf::write_folder(
+      call.out, family, plan.model, type,
+      [&](const hf::Mapped& t) {
+        std::vector<char> bytes(static_cast<size_t>(TensorBytes{t.name, type, t.shape}.bytes()));
+        from.read(t.name, {Shape(t.shape.size(), 0), t.shape}, bytes.data());
+        return bytes;
+      },
+      call.shard_bytes);
+  std::cout << "written: " << call.out << "  a " << hf::name_of(family) << " of " << names.size()
+            << " tensors, of step " << from.step() << "\n";
+  return kDone;
+}
+
 }  // namespace
 
 int export_command(const ExportCall& call) {
+  if (call.format == "hf") return export_hf(call);
   KUAFU_REQUIRE(call.out.ends_with(kEnding) && call.out.size() > kEnding.size(), "--out ", call.out,
                 ": the name must end in ", kEnding);
   const std::string beside = call.out.substr(0, call.out.size() - kEnding.size()) + ".json";

@@ -91,14 +91,17 @@ struct SuiteCall {
 
 /// `kuafu export`.
 struct ExportCall {
-  std::string checkpoint;  ///< folder of one, or of several
-  std::string out;         ///< file
+  std::string checkpoint;                  ///< folder of one, or of several
+  std::string out;                         ///< file; of `hf` a folder
+  std::string format = "safetensors";      ///< or "hf"
+  int64_t shard_bytes = int64_t{5} << 30;  ///< of `hf`: of a file at most
 };
 
 /// `kuafu import`.
 struct ImportCall {
-  std::string file;
-  std::string out;  ///< folder of checkpoints
+  std::string file;                    ///< of `hf` a folder
+  std::string out;                     ///< folder of checkpoints
+  std::string format = "safetensors";  ///< or "hf"
   std::vector<std::string> plugins;
 };
 

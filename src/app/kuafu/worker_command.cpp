@@ -98,7 +98,8 @@ int worker_command(const std::string& command, const WorkerCall& call) {
 }
 
 int import_command(const ImportCall& call) {
-  std::vector<std::string> words = {worker_path(), "import", call.file, "--out", call.out};
+  std::vector<std::string> words = {worker_path(), "import",   call.file,  "--out",
+                                    call.out,      "--format", call.format};
   for (const auto& plugin : call.plugins) words.insert(words.end(), {"--plugin", plugin});
   become(words);
 }

@@ -131,6 +131,7 @@ void add_ranks_options(CLI::App& app, RanksOptions& o) {
 void add_import_options(CLI::App& app, ImportOptions& o) {
   app.add_option("file", o.file)->required();
   app.add_option("--out", o.out)->required();
+  app.add_option("--format", o.format);
   app.add_option("--plugin", o.plugins);
 }
 

@@ -100,8 +100,9 @@ struct ConformanceOptions {
 
 /// What `kuafu import` is told.
 struct ImportOptions {
-  std::string file;
-  std::string out;  ///< folder of checkpoints
+  std::string file;                    ///< of `hf` a folder
+  std::string out;                     ///< folder of checkpoints
+  std::string format = "safetensors";  ///< or "hf"
   std::vector<std::string> plugins;
 };
 

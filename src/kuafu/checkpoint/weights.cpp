@@ -92,26 +92,27 @@ int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& n
   return written;
 }
 
-void require_finite(const Safetensors& from) {
-  for (const auto& [name, entry] : from.entries()) {
-    const int64_t at = first_not_finite(from.read(name), entry.dtype);
-    KUAFU_REQUIRE(at < 0, from.path(), ": tensor ", name, " is infinite or no number at ",
-                  index_of(at, entry.shape), "; a run could only diverge from there");
-  }
+void require_finite(const Safetensors& from, const std::string& name,
+                    const std::vector<char>& bytes) {
+  const Safetensors::Entry& entry = from.entries().at(name);
+  const int64_t at = first_not_finite(bytes, entry.dtype);
+  KUAFU_REQUIRE(at < 0, from.path(), ": tensor ", name, " is infinite or no number at ",
+                index_of(at, entry.shape), "; a run could only diverge from there");
 }
 
-void import_weights(const Safetensors& from, const Metadata& state, const std::string& root) {
-  require_finite(from);
+void import_weights(const std::vector<TensorBytes>& tensors,
+                    const std::function<std::vector<char>(const std::string& name)>& read,
+                    const Metadata& state, const std::string& root) {
   std::vector<Piece> pieces;
-  for (const auto& [name, entry] : from.entries()) {
-    pieces.push_back({name, entry.dtype, entry.shape, whole(entry.shape), nullptr});
+  for (const TensorBytes& t : tensors) {
+    pieces.push_back({t.name, t.dtype, t.shape, whole(t.shape), nullptr});
   }
   const CheckpointWriter writer(root, 0);
   writer.prepare();
   std::vector<char> bytes;
   writer.write(0, pieces, [&](size_t i) {
     bytes = {};  // one tensor at a time
-    bytes = from.read(pieces[i].name);
+    bytes = read(pieces[i].name);
     return bytes.data();
   });
   writer.commit(1, state);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,16 @@ std::vector<std::string> weight_names(const Checkpoint& from, const std::string&
 int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& names,
                        const Metadata& metadata, const std::string& file);
 
-/// Throws ConfigError naming the first element that is no number or infinite: "blocks.0.bias[3]".
-void require_finite(const Safetensors& from);
+/// Throws ConfigError naming the first element of a file's tensor that is no number or infinite:
+/// "blocks.0.bias is infinite or no number at [3]". `bytes` are the tensor's.
+void require_finite(const Safetensors& from, const std::string& name,
+                    const std::vector<char>& bytes);
 
-/// Writes all tensors of a file as the checkpoint of step 0 in folder `root`, whose state is
-/// `state`. Throws ConfigError for what the file or the folder has wrong; before anything is written
-/// for an element that is not finite.
-void import_weights(const Safetensors& from, const Metadata& state, const std::string& root);
+/// Writes tensors (without their data) as the checkpoint of step 0 in folder `root`, whose state is
+/// `state`; `read` gives the bytes of one at a time. Throws ConfigError for what the folder has wrong,
+/// and what `read` throws; then there is no checkpoint.
+void import_weights(const std::vector<TensorBytes>& tensors,
+                    const std::function<std::vector<char>(const std::string& name)>& read,
+                    const Metadata& state, const std::string& root);
 
 }  // namespace kuafu

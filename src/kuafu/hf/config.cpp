@@ -30,10 +30,8 @@ struct Activation {
   const char* theirs;
   const char* ours;
 };
-constexpr Activation kActivations[] = {{"gelu_new", "gelu"},
-                                       {"gelu_pytorch_tanh", "gelu"},
-                                       {"gelu", "gelu_exact"},
-                                       {"relu", "relu"}};
+constexpr Activation kActivations[] = {
+    {"gelu_new", "gelu"}, {"gelu_pytorch_tanh", "gelu"}, {"gelu", "gelu_exact"}, {"relu", "relu"}};
 
 /// Members of a config, with their messages.
 class Members {
@@ -80,8 +78,8 @@ class Members {
     if (flag(name, wanted) != wanted) refuse(name, wanted ? "true" : "false");
   }
   [[noreturn]] void refuse(const char* name, const std::string& allowed) const {
-    throw ConfigError(text(file_, ": ", name, " is ", json_excerpt(all_[name]),
-                           "; allowed here: ", allowed));
+    throw ConfigError(
+        text(file_, ": ", name, " is ", json_excerpt(all_[name]), "; allowed here: ", allowed));
   }
   const Json& at(const char* name) const { return all_[name]; }
   const std::string& file() const { return file_; }
@@ -123,7 +121,8 @@ void read_opt(const Members& c, ModelPlan& m) {
   m.bias = c.flag("enable_bias", true);
   c.must_be("layer_norm_elementwise_affine", true);
   c.must_be("_remove_final_layer_norm", false);
-  if (!m.bias) c.refuse("enable_bias", "true: the norms of an OPT have biases where its linears have none");
+  if (!m.bias)
+    c.refuse("enable_bias", "true: the norms of an OPT have biases where its linears have none");
 }
 
 void read_llama(const Members& c, ModelPlan& m) {
@@ -238,7 +237,7 @@ Config read_config(const std::string& file) {
     all = parse_json(read_file(file, "config of a Hugging Face model"));
   } catch (const ConfigError& e) {
     throw ConfigError(std::string_view(e.what()).starts_with("byte") ? text(file, ": ", e.what())
-                                                                      : e.what());
+                                                                     : e.what());
   }
   KUAFU_REQUIRE(all.is_object(), file, " is no JSON object, but ", json_excerpt(all));
   const Members members(file, all);
@@ -279,16 +278,17 @@ Config read_config(const std::string& file) {
 
 Family family_of(const ModelPlan& m) {
   const bool is_llama = m.kind == model_kinds::kGpt && m.positions == "rotary";
-  KUAFU_REQUIRE(m.kind == model_kinds::kGpt || m.kind == model_kinds::kOpt ||
-                    m.kind == model_kinds::kBert || m.kind == model_kinds::kVit,
-                "model.kind = ", in_quotes(m.kind), " is of no family of Hugging Face that this ",
-                "build writes; those are of \"gpt\", \"opt\", \"bert\" and \"vit\"; export it with ",
-                "--format safetensors");
-  const Family family = is_llama                        ? Family::kLlama
-                        : m.kind == model_kinds::kGpt   ? Family::kGpt2
-                        : m.kind == model_kinds::kOpt   ? Family::kOpt
-                        : m.kind == model_kinds::kBert  ? Family::kBert
-                                                        : Family::kVit;
+  KUAFU_REQUIRE(
+      m.kind == model_kinds::kGpt || m.kind == model_kinds::kOpt || m.kind == model_kinds::kBert ||
+          m.kind == model_kinds::kVit,
+      "model.kind = ", in_quotes(m.kind), " is of no family of Hugging Face that this ",
+      "build writes; those are of \"gpt\", \"opt\", \"bert\" and \"vit\"; export it with ",
+      "--format safetensors");
+  const Family family = is_llama                       ? Family::kLlama
+                        : m.kind == model_kinds::kGpt  ? Family::kGpt2
+                        : m.kind == model_kinds::kOpt  ? Family::kOpt
+                        : m.kind == model_kinds::kBert ? Family::kBert
+                                                       : Family::kVit;
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   require("parallel_blocks", flag(m.parallel_blocks), !m.parallel_blocks, family, "false");
   require("norm", in_quotes(m.norm), m.norm == (is_llama ? "rms" : "layer"), family,

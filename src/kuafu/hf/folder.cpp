@@ -90,7 +90,8 @@ Folder::Folder(const std::string& path) : path_(path) {
   const std::string one = path + "/" + kOneFile, index = path + "/" + kIndex;
   const bool is_sharded = fs::exists(index, error);
   KUAFU_REQUIRE(is_sharded || fs::exists(one, error), path, " has neither ", kOneFile, " nor ",
-                kIndex, "; weights in other formats (pytorch_model.bin) are not read: "
+                kIndex,
+                "; weights in other formats (pytorch_model.bin) are not read: "
                 "save_pretrained(..., safe_serialization=True) writes these");
   if (is_sharded) {
     for (const std::string& file : files_of_index(index)) open(path + "/" + file);
@@ -119,12 +120,12 @@ void Folder::match() {
     for (const auto& [name, entry] : file->entries()) {
       const std::string own = canonical(config_.family, name, known);
       if (!known.contains(own)) {
-        const bool is_over = is_passed_over(config_.family, config_.model, own) ||
-                             is_passed_over(config_.family, config_.model,
-                                            prefix_of(config_.family) + own);
+        const bool is_over =
+            is_passed_over(config_.family, config_.model, own) ||
+            is_passed_over(config_.family, config_.model, prefix_of(config_.family) + own);
         KUAFU_REQUIRE(is_over, file->path(), ": tensor ", in_quotes(as_utf8(name)),
-                      " is none of a ", name_of(config_.family), " of this config; nearest: ",
-                      nearest(as_utf8(own), names));
+                      " is none of a ", name_of(config_.family),
+                      " of this config; nearest: ", nearest(as_utf8(own), names));
         continue;
       }
       const auto [there, is_new] = theirs_.try_emplace(own, Theirs{file.get(), name});
@@ -145,8 +146,8 @@ void Folder::match() {
                   name_of(config_.family), " of this config has, of ",
                   to_string(wanted.at(name)->theirs));
   }
-  const bool is_float = type_ == DType::kF64 || type_ == DType::kF32 || type_ == DType::kBF16 ||
-                        type_ == DType::kF16;
+  const bool is_float =
+      type_ == DType::kF64 || type_ == DType::kF32 || type_ == DType::kBF16 || type_ == DType::kF16;
   KUAFU_REQUIRE(is_float, path_, ": its weights are ", to_string(type_),
                 "; allowed: f64, f32, bf16, f16");
 }
@@ -185,10 +186,12 @@ std::vector<Filled> filled(const std::vector<Mapped>& tensors) {
   for (const Mapped& ours : tensors) {
     const size_t own = all.size();
     for (size_t i = 0; i < ours.parts.size(); ++i) {
-      const auto there = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(own), all.end(),
-                                      [&](const Filled& f) { return f.name == ours.parts[i].name; });
-      Filled& to = there == all.end() ? all.emplace_back(Filled{ours.parts[i].name, ours.theirs, {}})
-                                      : *there;
+      const auto there =
+          std::find_if(all.begin() + static_cast<std::ptrdiff_t>(own), all.end(),
+                       [&](const Filled& f) { return f.name == ours.parts[i].name; });
+      Filled& to = there == all.end()
+                       ? all.emplace_back(Filled{ours.parts[i].name, ours.theirs, {}})
+                       : *there;
       to.from.emplace_back(&ours, i);
     }
   }
@@ -242,8 +245,8 @@ void write_folder(const std::string& path, Family family, const ModelPlan& model
       writer.finish();
     }
     if (shards.size() > 1) {
-      replace_file(partial + "/" + kIndex, json_document({{"metadata", {{"total_size", bytes}}},
-                                                          {"weight_map", map}}));
+      replace_file(partial + "/" + kIndex,
+                   json_document({{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}));
     }
     replace_file(partial + "/" + kConfig, json_document(config_json(family, model, type)));
     sync_folder(partial);

@@ -52,7 +52,6 @@ class Folder {
 /// file of its own), with an index where there are several. `read` gives a tensor of ours. `path` must
 /// not be there; it gets its name when all of it is written. Throws ConfigError where it cannot be.
 void write_folder(const std::string& path, Family family, const ModelPlan& model, DType type,
-                  const std::function<std::vector<char>(const Mapped&)>& read,
-                  int64_t shard_bytes);
+                  const std::function<std::vector<char>(const Mapped&)>& read, int64_t shard_bytes);
 
 }  // namespace kuafu::hf

@@ -33,9 +33,9 @@ struct Mapped {
   Shape shape;              ///< ours
   std::vector<Part> parts;  ///< theirs, of one shape each
   int64_t block = 1;
-  bool along_rows = false;      ///< places are our rows; else columns
-  bool is_transposed = false;   ///< theirs lie place by place, line in line: (out, in) of a linear
-  Shape theirs = {};            ///< of each tensor of theirs, as its file has it
+  bool along_rows = false;     ///< places are our rows; else columns
+  bool is_transposed = false;  ///< theirs lie place by place, line in line: (out, in) of a linear
+  Shape theirs = {};           ///< of each tensor of theirs, as its file has it
 
   int64_t places() const;  ///< of ours
   int64_t lines() const;
