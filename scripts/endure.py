@@ -40,7 +40,7 @@ CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "fil
          "sigkill": {0, 1}, "sigusr1": {0, 1}, "guard": {0, 137}}
 IN_ORDER = (5, 130)   # ends after a step, which is saved
 MODELS = ({}, {"model.kind": "bert"}, {"model.kind": "moe_gpt", "model.experts": 4, "model.balance_loss": 0.1},
-          {"model.mlp": "swiglu", "model.norm": "rms"},
+          {"model.mlp": "swiglu", "model.norm": "rms", "model.tied": "false"},
           {"model.kind": "vit", "model.image": 12, "model.patch": 4, "model.sequence": 10})
 PARALLEL = ({"data": 2, "zero": 3}, {"tensor.mode": "1d", "tensor.size": 2}, {"pipeline.size": 2}, {"data": 2},
             {"sequence.mode": "ring", "sequence.size": 2}, {"data": 2, "pipeline.size": 2, "zero": 1}, {"data": 2, "zero": 2}, {},

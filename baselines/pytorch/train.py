@@ -20,7 +20,7 @@ import start
 
 # What the modules here have, by key of the plan.
 FIXED = {"dropout": 0.0, "kv_heads": "auto", "ffn": "auto", "positions": "learned", "mlp": "gelu", "norm": "layer",
-         "bias": True, "parallel_blocks": False, "dtype": "f32"}
+         "norm_epsilon": 1e-5, "bias": True, "parallel_blocks": False, "tied": True, "dtype": "f32"}
 
 
 def read_plan(path):

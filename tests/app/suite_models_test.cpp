@@ -47,7 +47,7 @@ class SuiteModels : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(SuiteModels, AllFiveAreSweptAndCertified) {
+TEST_F(SuiteModels, AllSixAreSweptAndCertified) {
   const Output output = run("plugins = [\"" + plugin("macaron") + "\"]", R"toml(
 [[family]]
 name = "gpt"
@@ -55,6 +55,9 @@ model.kind = "gpt"
 [[family]]
 name = "moe_gpt"
 model = { kind = "moe_gpt", experts = 2 }
+[[family]]
+name = "opt"
+model = { kind = "opt", mlp = "relu", embedding = 8 }
 [[family]]
 name = "bert"
 model.kind = "bert"
@@ -82,7 +85,7 @@ source = "two experts for one MLP"
       << output.out;
   EXPECT_EQ(output.err.find("has no value"), std::string::npos) << output.err;
   EXPECT_EQ(output.code, 0) << output.out << output.err;
-  EXPECT_NE(output.out.find("5 ok; certificates: 5 equal, 0 different, 0 not run"),
+  EXPECT_NE(output.out.find("6 ok; certificates: 6 equal, 0 different, 0 not run"),
             std::string::npos)
       << output.out;
   std::vector<std::string> kinds;
@@ -90,7 +93,7 @@ source = "two experts for one MLP"
     kinds.push_back(value_at(line, "document.plan.model.kind").get<std::string>());
     EXPECT_EQ(value_at(line, "document.data.kind"), "synthetic");
   }
-  EXPECT_EQ(kinds, (std::vector<std::string>{"gpt", "moe_gpt", "bert", "vit", "macaron"}));
+  EXPECT_EQ(kinds, (std::vector<std::string>{"gpt", "moe_gpt", "opt", "bert", "vit", "macaron"}));
 }
 
 TEST_F(SuiteModels, TensorModeOfAPluginIsSweptBesideItsOwnKind) {

@@ -278,9 +278,10 @@ TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {
        {Case{{"4d"}, "4d"}, Case{{"3d", "--sizes", "4"}, "--sizes"},
         Case{{"1d", "--sizes", "0"}, "0"},
         Case{{"--sequence", "rnig"}, "no sequence mode \"rnig\"; nearest: \"ring\""},
-        Case{{"--model", "gtp"},
-             "no model \"gtp\"; nearest: \"gpt\"; allowed: \"gpt\", \"moe_gpt\", \"bert\", "
-             "\"vit\"; or give the plug-in that has it with --plugin FILE"},
+        Case{
+            {"--model", "gtp"},
+            "no model \"gtp\"; nearest: \"gpt\"; allowed: \"gpt\", \"moe_gpt\", \"opt\", \"bert\", "
+            "\"vit\"; or give the plug-in that has it with --plugin FILE"},
         Case{{"--model", "macarone", "--plugin", built("plugins/macaron.so")},
              "macaron.so has none of that name"},
         Case{{"gpt"}, "the model of that name is checked by: kuafu conformance --model gpt"},

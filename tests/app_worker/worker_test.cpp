@@ -315,7 +315,7 @@ TEST(Worker, UnwritableDocumentIsAnErrorBeforeTheRun) {
 }
 
 TEST(Worker, EveryKindOfModelTrainsWithItsDefaults) {
-  for (const char* kind : {"gpt", "bert", "vit", "moe_gpt"}) {
+  for (const char* kind : {"gpt", "bert", "vit", "moe_gpt", "opt"}) {
     const Ran ran = run_worker("", set({text("model.kind=", kind)}, {"--steps", "2"}));
     EXPECT_EQ(ran.code, kOk) << ran.output;
     EXPECT_EQ(ran.document["loss"].size(), 2U) << kind;

@@ -413,6 +413,10 @@ def gelu(x):
     return 0.5 * x * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+erf = numpy.vectorize(math.erf)
+ACTIVATIONS = {"gelu": gelu, "gelu_exact": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))), "relu": lambda x: numpy.maximum(x, 0)}
+
+
 class Forward:
     """The rules of the page. `t`: tensors by name; rows x are those of one sample, (S, H)."""
 
@@ -427,12 +431,12 @@ class Forward:
     def norm(self, x, name):
         is_rms = self.model["norm"] == "rms"
         x = x if is_rms else x - x.mean(-1, keepdims=True)
-        y = x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * self.t[name + ".weight"]
+        y = x / numpy.sqrt((x * x).mean(-1, keepdims=True) + self.model["norm_epsilon"]) * self.t[name + ".weight"]
         return y if is_rms or not self.model["bias"] else y + self.t[name + ".bias"]
 
     def rotated(self, x):    # (S, N, D)
         half = x.shape[2] // 2
-        angle = numpy.arange(len(x))[:, None, None] * 10000.0 ** (-numpy.arange(half) / half)
+        angle = numpy.arange(len(x))[:, None, None] * self.model["rotary_base"] ** (-numpy.arange(half) / half)
         a, b = x[:, :, :half], x[:, :, half:]
         return numpy.concatenate([a * numpy.cos(angle) - b * numpy.sin(angle), b * numpy.cos(angle) + a * numpy.sin(angle)], 2)
 
@@ -454,7 +458,7 @@ class Forward:
 
     def activation(self, up):
         if self.model["mlp"] != "swiglu":
-            return gelu(up)
+            return ACTIVATIONS[self.model["mlp"]](up)
         gate, value = up[:, 0::2], up[:, 1::2]
         return gate / (1 + numpy.exp(-gate)) * value
 
@@ -475,7 +479,7 @@ class Forward:
         for layer in range(self.model["layers"]):
             name = f"blocks.{layer}."
             feed = (lambda y, n=name: self.mixture(y, n + "moe")) if self.model["kind"] == "moe_gpt" else (lambda y, n=name: self.mlp(y, n + "mlp"))
-            if self.model["kind"] == "bert":
+            if self.model["kind"] == "bert" or self.model.get("post_norm"):
                 x = self.norm(x + self.attention(x, name + "attn"), name + "norm1")
                 x = self.norm(x + feed(x), name + "norm2")
             elif self.model["parallel_blocks"]:
@@ -487,17 +491,25 @@ class Forward:
         return x
 
     def of_text(self, window):
-        x = self.t["embedding.tokens"][window]
+        t, is_projected = self.t, self.model.get("embedding", "auto") not in ("auto", self.model["hidden"])
+        x = t["embedding.tokens"][window]
+        if is_projected:
+            x = x @ t["embedding.project.weight"]
         if self.model["positions"] == "learned":
-            x = x + self.t["embedding.positions"]
-        logits = self.norm(self.layers(x), "head.norm") @ self.t["embedding.tokens"].T
+            x = x + t["embedding.positions"][2 if self.model["kind"] == "opt" else 0:]
+        x = self.layers(x)
+        if not self.model.get("post_norm"):
+            x = self.norm(x, "head.norm")
+        if is_projected:
+            x = x @ t["head.project.weight"]
+        logits = x @ t["embedding.tokens" if self.model["tied"] else "head.tokens"].T
         return surprise(logits, [*window[1:], window[0]]).mean()
 
     def of_pair(self, tokens, targets, segments, label):
         t = self.t
         x = t["embedding.tokens"][tokens] + t["embedding.positions"] + t["embedding.segments"][segments]
         x = self.layers(self.norm(x, "embedding.norm"))
-        y = self.norm(gelu(self.linear(x, "head.transform")), "head.norm")
+        y = self.norm(ACTIVATIONS.get(self.model["mlp"], gelu)(self.linear(x, "head.transform")), "head.norm")
         hidden = [i for i, target in enumerate(targets) if target >= 0]
         logits = y[hidden] @ t["embedding.tokens"].T + t["head.bias"]
         answer = self.linear(numpy.tanh(self.linear(x[:1], "head.pooler")), "head.answer")
@@ -540,7 +552,10 @@ class Meaning(Trips):
     def test_forward_by_the_page_has_the_loss_of_the_run(self):
         llama = ["model.positions=rotary", "model.norm=rms", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false"]
         mixture = ["model.kind=moe_gpt", "model.experts=3", "model.capacity_factor=4", "model.shared_experts=1", "model.mlp=swiglu"]
-        for settings in ([], llama, ["model.parallel_blocks=true", "model.kv_heads=1"], mixture, ["model.kind=bert"],
+        untied = ["model.tied=false", "model.mlp=gelu_exact", "model.positions=rotary", "model.rotary_base=300", "model.norm_epsilon=0.01"]
+        opt = ["model.kind=opt", "model.mlp=relu"]
+        for settings in ([], llama, untied, opt, [*opt, "model.post_norm=true", "model.embedding=8"], [*opt, "model.embedding=24", "model.tied=false"],
+                         ["model.kind=bert", "model.mlp=gelu_exact"], ["model.parallel_blocks=true", "model.kv_heads=1"], mixture, ["model.kind=bert"],
                          ["model.kind=vit", "model.image=12", "model.patch=4", "model.classes=5"]):
             with self.subTest(settings=settings), tempfile.TemporaryDirectory() as own:
                 kept, self.folder.name = self.folder.name, own
@@ -553,7 +568,7 @@ class Meaning(Trips):
 
 class Large(Trips):
     def test_round_trip_of_every_model_in_every_type(self):
-        for kind in ["gpt", "bert", "vit", "moe_gpt", "macaron"]:
+        for kind in ["gpt", "bert", "vit", "moe_gpt", "opt", "macaron"]:
             for dtype in ["f64", "f32", "bf16", "f16"]:
                 self.round_trip_of(kind, dtype)
 

@@ -54,7 +54,9 @@ void tell_model(const Plan& plan, Kept& kept) {
   const ModelPlan& m = plan.model;
   kept["model"] = text(m.kind, " ", to_string(m.dtype), " ", m.positions, " ", m.mlp, " ", m.norm,
                        m.bias ? " bias" : "", m.parallel_blocks ? " parallel" : "",
-                       m.dropout > 0 ? " dropout" : "");
+                       m.dropout > 0 ? " dropout" : "", m.tied ? "" : " untied",
+                       m.post_norm ? " norms behind" : "",
+                       m.embedding > 0 && m.embedding != m.hidden ? " projected" : "");
   kept["attention"] = text(m.heads, " heads, ", m.num_kv_heads(), " of keys, recompute ",
                            static_cast<int>(plan.memory.recompute));
   if (m.kind != "moe_gpt") return;

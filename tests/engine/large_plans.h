@@ -39,7 +39,7 @@ class LargePlans {
   }
 
   void draw_model(ModelPlan& m) {
-    m.kind = one_of<std::string>({"gpt", "bert", "vit", "moe_gpt"});
+    m.kind = one_of<std::string>({"gpt", "bert", "vit", "moe_gpt", "opt"});
     m.layers = from(4, 24);
     m.heads = one_of<int64_t>({6, 8, 12, 16, 18, 24});
     m.hidden = m.heads * one_of<int64_t>({24, 32, 48, 64});
@@ -57,12 +57,17 @@ class LargePlans {
     if (once_in(3)) m.ffn = one_of<int64_t>({3 * m.hidden, 8 * m.hidden / 3, 5 * m.heads * 12});
     if (m.kind == "gpt" || m.kind == "moe_gpt") {
       m.positions = one_of<std::string>({"learned", "rotary"});
-      m.mlp = one_of<std::string>({"gelu", "swiglu"});
+      m.mlp = one_of<std::string>({"gelu", "swiglu", "gelu_exact", "relu"});
       m.norm = one_of<std::string>({"layer", "rms"});
     }
     if (once_in(3)) m.dropout = 0.1;
     if (once_in(4)) m.bias = false;
     if (once_in(4)) m.parallel_blocks = true;
+    if (m.kind == "opt") {
+      if (once_in(2)) m.embedding = m.hidden / 2;
+      m.post_norm = !m.parallel_blocks && once_in(2);
+    }
+    if (m.input() == ModelInput::kTokens && once_in(3)) m.tied = false;
     if (m.kind == "moe_gpt") draw_experts(m);
   }
 

@@ -337,7 +337,7 @@ Overrides drawn(const std::function<std::string(const std::vector<std::string>&)
   const std::string mode = one_of({"1d", "1d-sp", "2d", "2.5d", "3d"});
   const std::string ranks = mode == "3d" || mode == "2.5d" ? "8" : mode == "2d" ? "4" : "2";
   Overrides o = tests::keys::tensor(mode, ranks, mode == "2.5d" ? "2" : "1");
-  const std::string kind = one_of({"gpt", "moe_gpt", "bert", "vit"});
+  const std::string kind = one_of({"gpt", "moe_gpt", "bert", "vit", "opt"});
   o.insert(o.end(), {{"data.kind", "synthetic"},
                      {"model.kind", kind},
                      {"model.hidden", one_of({"16", "32"})},
@@ -350,6 +350,11 @@ Overrides drawn(const std::function<std::string(const std::vector<std::string>&)
     o.insert(o.end(), {{"model.experts", one_of({"4", "16", "32"})},
                        {"model.moe_every", one_of({"1", "2"})},
                        {"model.shared_experts", one_of({"0", "1"})}});
+  }
+  if (kind == "opt") {
+    o.insert(o.end(), {{"model.embedding", one_of({"auto", "8", "16"})},
+                       {"model.post_norm", one_of({"true", "false"})},
+                       {"model.tied", one_of({"true", "false"})}});
   }
   if (kind == "vit") {
     o.insert(

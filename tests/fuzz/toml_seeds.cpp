@@ -62,8 +62,11 @@ ffn = 24
 vocab = 256
 sequence = 16
 positions = "rotary"
+rotary_base = 5e5
 mlp = "swiglu"
 norm = "rms"
+norm_epsilon = 1e-6
+tied = false
 bias = false
 parallel_blocks = true
 experts = 2
@@ -92,7 +95,12 @@ batch = 8
 validation_batches = 2
 validate_every = 5
 )toml",
-      R"toml([optimizer]
+      R"toml([model]
+kind = "opt"
+mlp = "relu"
+post_norm = true
+embedding = 32
+[optimizer]
 kind = "lars"
 momentum = 0.9
 coefficient = 0.02

@@ -45,6 +45,21 @@ TEST(GeluRange, IsTheTanhFormAtEveryMagnitude) {
   }
 }
 
+TEST(GeluExactRange, IsTheErrorFunctionsAtEveryMagnitude) {
+  const std::vector<float> x = arguments(), dy = spread<float>(int64_t(x.size()), 2, -20, 20);
+  std::vector<float> y(x.size()), dx(x.size());
+  kernels::gelu_exact(x.data(), y.data(), int64_t(x.size()));
+  kernels::gelu_exact_backward(dy.data(), x.data(), dx.data(), int64_t(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i], t = v * v / 2, p = std::erfc(-v / std::numbers::sqrt2) / 2;
+    ASSERT_TRUE(is_near(y[i], v * p, std::abs(v * p) + kNothing / 1e-7, roundings_of(t))) << v;
+    const double bend = std::exp(-t) / std::sqrt(2 * std::numbers::pi) * v;
+    ASSERT_TRUE(is_near(dx[i], dy[i] * (p + bend),
+                        std::abs(dy[i]) * (p + std::abs(bend) + kNothing / 1e-7), roundings_of(t)))
+        << v;
+  }
+}
+
 TEST(SwigluRange, IsSiluTimesItsPairAtEveryMagnitude) {
   const std::vector<float> g = arguments(), u = spread<float>(int64_t(g.size()), 3, -30, 0),
                            dy = spread<float>(int64_t(g.size()), 4, -20, 20);

@@ -32,7 +32,7 @@ TEST_P(Examples, TrainOnTwoRanksAsOnOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Examples,
-                         testing::Values("gpt", "llama", "palm", "bert", "vit", "tiers"),
+                         testing::Values("gpt", "llama", "palm", "opt", "bert", "vit", "tiers"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

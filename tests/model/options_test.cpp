@@ -45,6 +45,18 @@ const std::vector<OptionSet>& option_sets() {
         {"model.positions", "rotary"},
         {"model.bias", "false"},
         {"model.kv_heads", "1"}}},
+      {"untied",
+       {{"model.tied", "false"},
+        {"model.mlp", "gelu_exact"},
+        {"model.positions", "rotary"},
+        {"model.rotary_base", "300"},
+        {"model.norm_epsilon", "0.001"}}},
+      {"opt_350m",
+       {{"model.mlp", "relu"},
+        {"model.kind", "opt"},
+        {"model.post_norm", "true"},
+        {"model.embedding", "16"},
+        {"model.norm_epsilon", "1e-6"}}},
       {"bert", {{"model.kind", "bert"}}},
       {"bert_modern",
        {{"model.kind", "bert"},
@@ -105,6 +117,50 @@ INSTANTIATE_TEST_SUITE_P(All, Options, testing::ValuesIn(combinations()), [](con
   return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
 });
 
+/// What a table of the head, projections and rows of positions must bear besides: stages, replicas
+/// that share states, widths that 3 and 5 ranks divide, types.
+std::vector<Family> awkward() {
+  const auto on = [](const char* mode, const char* ranks, const char* width, const char* heads) {
+    return tests::keys::both(tests::keys::tensor(mode, ranks), {{"model.hidden", width},
+                                                                {"model.heads", heads},
+                                                                {"model.sequence", "15"},
+                                                                {"train.batch", "6"}});
+  };
+  std::vector<Family> all = tests::shardings({"zero_2", "zero_3", "pipeline_2", "mixed"});
+  all.push_back({"t1d_3", on("1d", "3", "45", "9")});
+  all.push_back({"t1d_sp_5", on("1d-sp", "5", "50", "5")});
+  all.push_back({"t2d_9", on("2d", "9", "36", "6")});
+  for (Family& f : all) f.overrides.emplace_back("train.batch", "6");
+  return all;
+}
+
+class AwkwardOptions : public testing::TestWithParam<std::tuple<Family, const char*>> {};
+
+TEST_P(AwkwardOptions, AreCertifiedInEveryType) {
+  const auto& [family, type] = GetParam();
+  for (const char* kind : {"gpt", "opt"}) {
+    Overrides more = {{"model.dtype", type}, {"model.kind", kind}, {"model.ffn", "90"}};
+    if (std::string(kind) == "gpt") {
+      more.insert(more.end(), {{"model.tied", "false"}, {"model.mlp", "gelu_exact"}});
+    } else {
+      const int64_t hidden = small_plan(family.overrides).model.hidden;
+      const int64_t ranks = small_plan(family.overrides).parallel.tensor.size;
+      more.insert(more.end(), {{"model.mlp", "relu"},
+                               {"model.post_norm", "true"},
+                               {"model.embedding", text(hidden - 2 * ranks)}});
+    }
+    const Certificate c = certificate_of(plan_of(family, more));
+    EXPECT_EQ(c.verdict, "equal") << kind << c.describe() << "; native " << c.native.describe();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AwkwardOptions,
+                         testing::Combine(testing::ValuesIn(awkward()),
+                                          testing::Values("f64", "f32", "bf16")),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::get<1>(info.param);
+                         });
+
 /// Parameters of a plan's transformer layers, and all of them.
 std::pair<int64_t, int64_t> count(const Plan& plan) {
   const Registries registries = builtin_registries();
@@ -138,6 +194,11 @@ TEST(OptionCounts, EqualClosedForms) {
   EXPECT_EQ(count_of("grouped").first, grouped);
 
   constexpr int64_t blocks = 2 * (12 * h * h + 13 * h), norm = 2 * h;
+  // A table of the head's own; no table of positions.
+  EXPECT_EQ(count_of("untied"), std::pair(blocks, blocks + 2 * vocab * h + norm));
+  // OPT-350m: a table of 16 columns, two projections, two rows more of positions, no last norm.
+  EXPECT_EQ(count_of("opt_350m"),
+            std::pair(blocks, blocks + vocab * 16 + 2 * 16 * h + (12 + 2) * h));
   // BERT: embedding of tokens, positions, segments and its norm; head: two h x h with biases, norm,
   // bias of the vocabulary, two answers.
   const int64_t bert =
@@ -172,6 +233,21 @@ TEST(OptionFlops, EqualTheClosedFormWherePlansReplicateNothing) {
       EXPECT_EQ(flops_of(plan), closed_form(plan, 2 * h * h + h * 2 * 2 * head + 3 * h * 80, 40))
           << name;
     }
+  }
+}
+
+// Projections are linears like others, forward and twice backward; the table is E columns wide.
+TEST(OptionFlops, OfANarrowTableEqualTheClosedForm) {
+  constexpr int64_t h = 32, e = 16, vocab = 40;
+  for (const char* name :
+       {"one_rank", "data_2", "t1d_2", "t1d_sp_2", "t2d_4", "t2p5d_8", "t3d_8"}) {
+    const Plan plan = plan_of(tests::family(name), {{"model.kind", "opt"},
+                                                    {"model.mlp", "relu"},
+                                                    {"model.vocab", text(vocab)},
+                                                    {"model.embedding", text(e)}});
+    const int64_t t = plan.train.batch * plan.model.sequence;
+    const int64_t table = 2 * t * (2 * e * h + e * vocab - h * vocab);
+    EXPECT_EQ(flops_of(plan), closed_form(plan, 12 * h * h, vocab) + 3 * table) << name;
   }
 }
 
@@ -251,6 +327,9 @@ TEST(OptionRefusals, NameKeyLineAndNearest) {
   EXPECT_TRUE(has(kv, "model.kv_heads = 3") && has(kv, "nearest: kv_heads = 2 or 4")) << kv;
   EXPECT_TRUE(has(message({{"model.ffn", "30"}}, "t1d_4"), "model.ffn"));
   EXPECT_TRUE(has(message({{"model.heads", "2"}}, "t1d_4"), "model.heads"));
+  const std::string narrow = message({{"model.kind", "opt"}, {"model.embedding", "18"}}, "t1d_4");
+  EXPECT_TRUE(has(narrow, "model.embedding") && has(narrow, "nearest that do: 16 and 20"))
+      << narrow;
 }
 
 }  // namespace

@@ -52,6 +52,19 @@ void add_activations(Kit& kit) {
         [](const Tensor& x) { return tanh_slope(x, kRoot, 0.0447, 3); });
   slope("without the inner slope",
         [](const Tensor& x) { return 0.5 * (1 + (kRoot * (x + kCubic * x.pow(3))).tanh()); });
+  const auto of = [&](const std::string& mlp, const std::string& op, const std::string& what,
+                      std::function<Tensor(const Arguments& a)> f) {
+    kit.add(text(op, " ", what), {{"model.mlp", mlp}},
+            with_formula(op, 0, [f](const Arguments& a, const Arguments&) { return f(a); }));
+  };
+  of("gelu_exact", "gelu_exact", "by its tanh form",
+     [](const Arguments& a) { return at::gelu(a[0], "tanh"); });
+  of("gelu_exact", "gelu_exact_backward", "by its tanh form",
+     [](const Arguments& a) { return at::gelu_backward(a[0], a[1], "tanh"); });
+  of("relu", "relu", "with a thousandth of what is below zero",
+     [](const Arguments& a) { return at::leaky_relu(a[0], 1e-3); });
+  of("relu", "relu_backward", "with a thousandth of what is below zero",
+     [](const Arguments& a) { return at::leaky_relu_backward(a[0], a[1], 1e-3, true); });
   const auto gate = [](const Tensor& x) { return x.slice(-1, 0, x.size(-1), 2); };
   const auto up = [](const Tensor& x) { return x.slice(-1, 1, x.size(-1), 2); };
   kit.add("swiglu with gate and up the other way", kLlama,

@@ -57,6 +57,44 @@ TEST(ModelPlan, RotaryPositionsTurnPairs) {
               {"plan.toml:4", "is odd", "nearest: hidden = 40"});
 }
 
+TEST(ModelPlan, NumbersOfNormsAndRotationsHaveOpenRanges) {
+  EXPECT_EQ(parse("[model]\nnorm_epsilon = 1e-12\n").model.norm_epsilon, 1e-12);
+  for (const char* wrong : {"0", "1", "-1e-5", "2"}) {
+    expect_says(mistake(text("[model]\nnorm_epsilon = ", wrong, "\n")),
+                {"plan.toml:2", "model.norm_epsilon = ", "above 0 to below 1", "nearest: "});
+  }
+  const std::string rotary = "[model]\npositions = \"rotary\"\n";
+  EXPECT_EQ(parse(rotary + "rotary_base = 500000\n").model.rotary_base, 500000);
+  expect_says(mistake(rotary + "rotary_base = 1\n"), {"plan.toml:3", "rotary_base = 1", "above 1"});
+  expect_says(mistake("[model]\nrotary_base = 500\n"),
+              {"plan.toml:2", "no effect", "model.positions = \"learned\"", "\"rotary\""});
+}
+
+TEST(ModelPlan, OptHasKeysOfItsOwn) {
+  const auto parse_any = [](const std::string& toml) {
+    return parse_plan(toml, "plan.toml", builtin_tensor_modes());
+  };
+  const std::string opt = "[model]\nkind = \"opt\"\n";
+  const Plan plan = parse_any(opt + "post_norm = true\nembedding = 32\ntied = false\n");
+  EXPECT_EQ(plan.model.embedding_width(), 32);
+  EXPECT_EQ(plan.model.first_position(), 2);
+  EXPECT_EQ(parse_any(to_toml(plan)), plan);
+  EXPECT_EQ(parse_any(opt).model.embedding_width(), ModelPlan{}.hidden);
+  EXPECT_NE(plan_hash(parse_any(opt + "tied = false\n")), plan_hash(parse_any(opt)));
+  EXPECT_EQ(plan_hash(parse("[model]\nnorm_epsilon = 1e-5\ntied = true\n")), plan_hash(parse("")));
+  for (const char* own : {"post_norm = true", "embedding = 32"}) {
+    expect_says(mistake(text("[model]\n", own, "\n")),
+                {text("plan.toml:2: model.", own), "no effect", "\"gpt\"", "\"opt\""});
+  }
+  for (const char* kind : {"bert", "vit"}) {
+    expect_says(mistake(text("[model]\nkind = \"", kind, "\"\ntied = false\n")),
+                {"plan.toml:3: model.tied = false", "no effect", "\"gpt\"", "\"opt\""});
+  }
+  expect_says(message_of<ConfigError>(
+                  [&] { parse_any(opt + "post_norm = true\nparallel_blocks = true\n"); }),
+              {"plan.toml:", "model.parallel_blocks = true", "nearest: parallel_blocks = false"});
+}
+
 TEST(ModelPlan, SequenceOfImagesFollowsFromThem) {
   const std::string head = "[data]\nkind = \"synthetic\"\n[model]\nkind = \"vit\"\n";
   const TensorModes modes = builtin_tensor_modes();

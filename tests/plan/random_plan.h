@@ -60,6 +60,7 @@ inline RandomPlan random_plan(uint64_t seed) {
   if (below(8) == 0) p.model.dtype = DType::kF16;
   if (below(3) == 0) p.train.loss_scale = below(2) == 0 ? TrainPlan::kDynamicScale : 1 + real();
   if (p.has_dynamic_scale()) p.train.loss_scale_interval = 1 + below(5000);
+  if (below(3) == 0) p.model.norm_epsilon = 0.01 * static_cast<double>(1 + below(99));
   return {p, data * p.parallel.tensor.size};
 }
 

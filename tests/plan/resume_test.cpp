@@ -110,6 +110,11 @@ TEST(ResumePlan, KeepsWhatDecidesTheTensorsWhateverIsMeant) {
                 }),
                 {other[0].first});
   }
+  expect_says(message_of<ConfigError>([&] {
+                check_resumable(plan_of({}), plan_of({{"model.norm_epsilon", "1e-6"}}), "here",
+                                ResumeChanges::kMeant);
+              }),
+              {"model.norm_epsilon = 1e-05", "model.norm_epsilon = 1e-06"});
   EXPECT_NO_THROW(check_resumable(plan_of({}), plan_of({{"model.dtype", "f64"}}), "here"));
   EXPECT_NO_THROW(check_resumable(plan_of({}), plan_of({{"train.steps", "30"}}), "here"));
 }

@@ -73,6 +73,10 @@ class Training(unittest.TestCase):
 
     def test_models_that_are_not_here_are_refused(self):
         for text, reason in ((plan("gpt", TEXT + "norm = \"rms\"\n"), "model.norm = 'rms'"),
+                             (plan("gpt", TEXT + "norm_epsilon = 1e-6\n"), "model.norm_epsilon = 1e-06"),
+                             (plan("gpt", TEXT + "tied = false\n"), "model.tied = False"),
+                             (plan("gpt", TEXT + "mlp = \"relu\"\n"), "model.mlp = 'relu'"),
+                             (plan("opt", TEXT), "model.kind = 'opt'"),
                              (plan("moe_gpt", TEXT), "model.kind = 'moe_gpt'")):
             with self.assertRaises(SystemExit) as refused:
                 train.train(self.start_of(text))

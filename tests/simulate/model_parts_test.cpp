@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, ModelPartsOf, testing::ValuesIn(tests::families())
 TEST(ModelParts, AreTheOraclesWeights) {
   const Overrides options = {
       {"model.norm", "rms"}, {"model.mlp", "swiglu"}, {"model.bias", "false"}};
-  for (const char* kind : {"gpt", "moe_gpt", "bert", "vit"}) {
+  for (const char* kind : {"gpt", "moe_gpt", "opt", "bert", "vit"}) {
     for (const Overrides& more : {Overrides{}, options}) {
       Overrides keys = more;
       keys.emplace_back("model.kind", kind);

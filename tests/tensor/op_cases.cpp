@@ -175,6 +175,16 @@ std::vector<Case> norm_cases() {
        [=](T t) {
          return Stack{dy(t), x(t)};
        }},
+      {"gelu_exact", [=](T t) { return Stack{x(t)}; }},
+      {"gelu_exact_backward",
+       [=](T t) {
+         return Stack{dy(t), x(t)};
+       }},
+      {"relu", [=](T t) { return Stack{x(t)}; }},
+      {"relu_backward",
+       [=](T t) {
+         return Stack{dy(t), x(t).relu()};
+       }},
   };
 }
 

@@ -172,6 +172,28 @@ TEST(Gelu, IsTheTanhFormWithItsGradient) {
   expect_close(ops::gelu_backward(dy, x), x.grad(), tolerance(32));
 }
 
+TEST(GeluExact, IsTheErrorFunctionsWithItsGradient) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const Tensor x = (closed_form({4, 11}, 1) * 4).to(type), dy = closed_form({4, 11}, 2, type);
+    const Tensor wide = x.to(at::kDouble).requires_grad_(true);
+    const Tensor y = 0.5 * wide * (1 + at::erf(wide / std::sqrt(2.0)));
+    y.backward(dy.to(at::kDouble));
+    const at::NoGradGuard no_grad;
+    const double eps = type == at::kDouble ? kEps : type == at::kFloat ? 0x1.0p-23 : 0x1.0p-8;
+    expect_close(ops::gelu_exact(x), y, 8 * 4 * eps);
+    expect_close(ops::gelu_exact_backward(dy, x), wide.grad(), 8 * 4 * eps);
+    EXPECT_EQ(ops::gelu_exact(x).scalar_type(), type);
+  }
+}
+
+TEST(Relu, IsWhatLiesAboveZeroWithItsGradientByTheOutput) {
+  const Tensor x = at::tensor({-2.0, -0.0, 0.0, 1e-300, 3.0}, at::kDouble);
+  const Tensor dy = at::tensor({1.0, 2.0, 3.0, 4.0, 5.0}, at::kDouble), y = ops::relu(x);
+  EXPECT_TRUE(at::equal(y, at::tensor({0.0, 0.0, 0.0, 1e-300, 3.0}, at::kDouble)));
+  EXPECT_TRUE(
+      at::equal(ops::relu_backward(dy, y), at::tensor({0.0, 0.0, 0.0, 4.0, 5.0}, at::kDouble)));
+}
+
 TEST(RmsNorm, EqualsItsDefinitionWithGradients) {
   const int64_t h = 33;
   const Tensor x = closed_form({2, 5, h}, 1).requires_grad_(true);

@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kMostRanksSimulated = 64;
 
 std::string letters_of(const Param& p) {
-  if (is_token_table(p)) return "VH";
+  if (is_token_table(p) || p.name == "head.tokens") return "VH";
   if (p.name.find("embedding.positions") == 0) return "SH";
   const bool is_of_experts =
       p.name.find(".moe.") != std::string::npos && p.layout.dims.size() > 1 &&
@@ -77,13 +77,20 @@ void add_costs(Explained& all, const Context& ctx, const std::string& layers, co
     const TokenGrid grid{ctx.activation(Stream::kOuter), tokens[0], tokens[1]};
     add("embedding", embedding_cost(ctx.mesh, table->global, table->layout, grid));
   }
-  std::vector<Row> linears = {{"attention qkv", h, 3 * h, Role::kExpand}};
+  std::vector<Row> linears;
+  const int64_t e = plan.model.embedding_width();
+  if (table != nullptr && e != h) {
+    linears.push_back({"embedding project", e, h, Role::kExpand});
+    linears.push_back({"head project", h, e, Role::kExpand});
+  }
   if (plan.model.num_kv_heads() != plan.model.heads) {
     // Ranks that outnumber the key-value heads have one each.
     const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
     const int64_t kv_heads = std::max(plan.model.kv_heads, ranks);
-    linears = {{"attention q", h, h, Role::kExpand},
-               {"attention kv", h, 2 * kv_heads * h / plan.model.heads, Role::kExpand}};
+    linears.push_back({"attention q", h, h, Role::kExpand});
+    linears.push_back({"attention kv", h, 2 * kv_heads * h / plan.model.heads, Role::kExpand});
+  } else {
+    linears.push_back({"attention qkv", h, 3 * h, Role::kExpand});
   }
   linears.push_back({"attention out", h, h, Role::kContract});
   linears.push_back({"mlp up", h, up, Role::kExpand});

@@ -29,7 +29,13 @@ Overrides small_model(const std::string& kind) {
   if (ModelPlan{.kind = kind}.input() == ModelInput::kImages) {
     return {{"model.image", "12"}, {"model.patch", "4"}};
   }
-  return {{"model.vocab", "53"}, {"model.sequence", "16"}};
+  Overrides small = {{"model.vocab", "53"}, {"model.sequence", "16"}};
+  if (kind == model_kinds::kOpt) {  // all that it has of its own
+    const Overrides own = {
+        {"model.mlp", "relu"}, {"model.post_norm", "true"}, {"model.embedding", "16"}};
+    small.insert(small.end(), own.begin(), own.end());
+  }
+  return small;
 }
 
 /// The arrangement of at most 8 ranks with the most axes longer than 1, the smallest of those.

@@ -41,6 +41,9 @@ void sum_rows(Rows n, const double* x, double* sums);
 /// gelu with the tanh approximation, and dx = dy gelu'(x). `y` may be `x`, `dx` may be `dy`.
 void gelu(const float* x, float* y, int64_t count);
 void gelu_backward(const float* dy, const float* x, float* dx, int64_t count);
+/// The same of gelu by the error function.
+void gelu_exact(const float* x, float* y, int64_t count);
+void gelu_exact_backward(const float* dy, const float* x, float* dx, int64_t count);
 
 /// y[i] = silu(x[2i]) x[2i+1] and its gradient, for `pairs` values of i.
 void swiglu(const float* x, float* y, int64_t pairs);

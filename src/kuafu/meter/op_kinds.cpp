@@ -27,6 +27,10 @@ const Kinds& kinds() {
          "kuafu::rms_apply", "kuafu::rms_backward_moments", "kuafu::rms_backward_apply"});
     are(OpKind::kElementwise, {"kuafu::gelu",
                                "kuafu::gelu_backward",
+                               "kuafu::gelu_exact",
+                               "kuafu::gelu_exact_backward",
+                               "kuafu::relu",
+                               "kuafu::relu_backward",
                                "kuafu::swiglu",
                                "kuafu::swiglu_backward",
                                "kuafu::attention_merge",

@@ -15,8 +15,6 @@
 namespace kuafu {
 namespace {
 
-constexpr double kRotaryBase = 10000;  // [Su et al., arXiv 2104.09864, section 3.2]
-
 /// Copies: autograd of strided views would add up zero-filled gradients of the whole.
 Tensors split_heads(const Tensor& whole, int64_t head_dim, int64_t parts) {
   const Forward forward = [=](const Tensors& in) -> ForwardResult {
@@ -66,13 +64,13 @@ Tensor positions_of(const Mesh& mesh, const TokenGrid& grid, at::Device device) 
 }
 
 /// x (B, N, S, D) turned by the positions of its tokens.
-Tensor rotate(const Tensor& x, const Tensor& positions) {
+Tensor rotate(const Tensor& x, const Tensor& positions, double base) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{ops::rope(in[0], positions, kRotaryBase, false)}, {}};
+    return {{ops::rope(in[0], positions, base, false)}, {}};
   };
-  const Backward backward = [positions](const Tensors&, const Tensors& grads,
-                                        const std::vector<bool>&) -> Tensors {
-    return {ops::rope(grads[0], positions, kRotaryBase, true)};
+  const Backward backward = [positions, base](const Tensors&, const Tensors& grads,
+                                              const std::vector<bool>&) -> Tensors {
+    return {ops::rope(grads[0], positions, base, true)};
   };
   return differentiable({x}, forward, backward)[0];
 }
@@ -175,9 +173,9 @@ Attention::Attention(const Context& ctx, const std::string& name, const ModelPla
                      double out_std)
     : ctx_(ctx),
       head_dim_(plan.hidden / plan.heads),
-      is_rotary_(plan.positions == "rotary"),
       out_(ctx, name + ".out", plan.hidden, plan.hidden, Role::kContract, out_std, bias_of(plan)) {
   const int64_t h = plan.hidden;
+  if (plan.positions == "rotary") rotary_base_ = plan.rotary_base;
   if (plan.num_kv_heads() == plan.heads) {
     add_child(qkv_.emplace(ctx, name + ".qkv", h, 3 * h, Role::kExpand, kStd, bias_of(plan),
                            LayerSplit{.parts = 3, .width = head_dim_}));
@@ -198,10 +196,10 @@ Tensors Attention::heads(const Tensor& x) const {
 
 Tensor Attention::operator()(const Tensor& x, Mask mask, const Side& side) const {
   Tensors qkv = heads(x);
-  if (is_rotary_) {
+  if (rotary_base_) {
     const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
     const Tensor positions = positions_of(ctx_.mesh, grid, x.device());
-    for (size_t i : {0, 1}) qkv[i] = rotate(qkv[i], positions);
+    for (size_t i : {0, 1}) qkv[i] = rotate(qkv[i], positions, *rotary_base_);
   }
   return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));
 }

@@ -4,10 +4,10 @@
 //
 //   tokens -> norm(embedding + positions + segments)
 //          -> [ norm1(x + attention(x)); norm2(x + mlp(x)) ] x layers, every token sees every other
-//          -> hidden tokens: norm(gelu(x W)) table^T + bias (tied) -> cross entropy
+//          -> hidden tokens: norm(activation(x W)) table^T + bias (tied) -> cross entropy
 //          -> next sentence: tanh(first token W) -> 2 classes      -> cross entropy
 //
-// The loss is the sum of the two means.
+// The loss is the sum of the two means. The activation is the MLP's; beside SwiGLU it is gelu.
 
 #include <algorithm>
 
@@ -60,6 +60,7 @@ class BertHead : public ModelBlock {
       : ctx_(ctx),
         vocab_(plan.vocab),
         table_(table),
+        activation_(plan.mlp == "swiglu" ? Activation::kGelu : activation_of(plan)),
         transform_(ctx, "head.transform", plan.hidden, plan.hidden, Role::kExpand, kStd,
                    bias_of(plan)),
         norm_(ctx, "head.norm", plan),
@@ -84,7 +85,7 @@ class BertHead : public ModelBlock {
  private:
   Tensor hidden_tokens(const Tensor& x, const Side& side) const {
     const Layout outer = ctx_.activation(Stream::kOuter), inner = ctx_.activation(Stream::kInner);
-    const Tensor y = relayout(ctx_.mesh, kuafu::gelu(transform_(x)), inner, outer);
+    const Tensor y = relayout(ctx_.mesh, activate(transform_(x), activation_), inner, outer);
     const Tensor logits = tied_head(ctx_.tensor, norm_(y), table_.value, bias());
     return cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_,
                          side.grid(inner));
@@ -126,6 +127,7 @@ class BertHead : public ModelBlock {
   int64_t vocab_;
   Param& table_;
   Param* bias_ = nullptr;
+  Activation activation_;
   Linear transform_;
   Norm norm_;
   Linear pooler_;

@@ -19,14 +19,20 @@ double residual_std(const ModelPlan& plan) {
   return kStd / std::sqrt(2.0 * static_cast<double>(plan.layers));
 }
 
+bool is_projected(const ModelPlan& plan) { return plan.embedding_width() != plan.hidden; }
+
 }  // namespace
 
 Embedding::Embedding(const Context& ctx, const ModelPlan& plan)
     : ctx_(ctx),
-      tokens_(add(ctx.param("embedding.tokens", {plan.vocab, plan.hidden},
+      first_position_(plan.first_position()),
+      tokens_(add(ctx.param("embedding.tokens", {plan.vocab, plan.embedding_width()},
                             ctx.weight(Role::kContract), RowUse::kTable, {.std = kStd}))) {
+  if (is_projected(plan)) {
+    add_child(project_.emplace(ctx, "embedding.project", plan, plan.embedding, plan.hidden));
+  }
   if (plan.positions == "rotary") return;
-  positions_ = &add(ctx.param("embedding.positions", {plan.sequence, plan.hidden},
+  positions_ = &add(ctx.param("embedding.positions", {first_position_ + plan.sequence, plan.hidden},
                               Layout{{{}, ctx.activation(Stream::kOuter).dims[2]}},
                               RowUse::kOuterWidth, {.std = kStd}));
 }
@@ -38,7 +44,10 @@ Flow Embedding::forward(const Flow&, const Side& side) {
 Tensor Embedding::sum(const Side& side) const {
   const TokenGrid grid = side.grid(ctx_.activation(Stream::kOuter));
   Tensor x = embedding(ctx_.mesh, side.tokens, tokens_.value, tokens_.layout, grid);
-  if (positions_ != nullptr) x = add_positions(ctx_.mesh, x, positions_->value, grid);
+  if (project_) x = (*project_)(x);
+  if (positions_ != nullptr) {
+    x = add_positions(ctx_.mesh, x, positions_->value, grid, first_position_);
+  }
   return x;
 }
 
@@ -83,13 +92,29 @@ Tensor TransformerBlock::feed_forward(const Tensor& x, const Side& side) {
   return drop(ctx_, out.y, name_ + ".mlp", side);
 }
 
-Head::Head(const Context& ctx, const ModelPlan& plan, Param& table)
-    : ctx_(ctx), vocab_(plan.vocab), table_(table), norm_(ctx, "head.norm", plan) {
-  add_child(norm_);
+Head::Head(const Context& ctx, const ModelPlan& plan, Param& tokens)
+    : ctx_(ctx),
+      vocab_(plan.vocab),
+      is_tied_(plan.tied),
+      table_(plan.tied
+                 ? tokens
+                 : add(ctx.param("head.tokens", {plan.vocab, plan.embedding_width()},
+                                 ctx.weight(Role::kContract), RowUse::kContract, {.std = kStd}))) {
+  if (!plan.post_norm) add_child(norm_.emplace(ctx, "head.norm", plan));
+  if (is_projected(plan)) {
+    add_child(project_.emplace(ctx, "head.project", plan, plan.hidden, plan.embedding));
+  }
+}
+
+std::vector<Param*> Head::borrowed() {
+  return is_tied_ ? std::vector<Param*>{&table_} : std::vector<Param*>{};
 }
 
 Flow Head::forward(const Flow& in, const Side& side) {
-  const Tensor logits = tied_head(ctx_.tensor, norm_(in[0]), table_.value);
+  Tensor x = in[0];
+  if (norm_) x = (*norm_)(x);
+  if (project_) x = (*project_)(x);
+  const Tensor logits = tied_head(ctx_.tensor, x, table_.value);
   return {cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_,
                         side.grid(ctx_.activation(Stream::kInner)))};
 }

@@ -10,13 +10,14 @@
 // Blocks that several models are lists of.
 namespace kuafu {
 
-/// tokens -> dropout(embedding + positions); without a table of positions where they are rotary.
+/// tokens -> dropout(embedding + positions); without a table of positions where they are rotary,
+/// and with a projection where the table of tokens has another width.
 class Embedding : public ModelBlock {
  public:
   Embedding(const Context& ctx, const ModelPlan& plan);
   Flow forward(const Flow&, const Side& side) override;
   std::string name() const override { return "embedding"; }
-  bool backward_reads_parameters() const override { return false; }
+  bool backward_reads_parameters() const override { return project_.has_value(); }
 
   Param& table() const { return tokens_; }
   /// embedding + positions, without dropout.
@@ -24,7 +25,9 @@ class Embedding : public ModelBlock {
 
  private:
   const Context& ctx_;
+  int64_t first_position_;
   Param& tokens_;
+  std::optional<Projection> project_;
   Param* positions_ = nullptr;
 };
 
@@ -61,19 +64,23 @@ class TransformerBlock : public ModelBlock {
   std::optional<Mixture> mixture_;
 };
 
-/// norm -> logits = x table^T (tied) -> cross entropy.
+/// norm, projection -> logits = x table^T -> cross entropy; without the norm where norms stand after
+/// the sums, with a projection where the table has another width.
 class Head : public ModelBlock {
  public:
-  Head(const Context& ctx, const ModelPlan& plan, Param& table);
+  /// `tokens`: the embedding's table, which is borrowed where the plan is tied.
+  Head(const Context& ctx, const ModelPlan& plan, Param& tokens);
   Flow forward(const Flow& in, const Side& side) override;
   std::string name() const override { return "head"; }
-  std::vector<Param*> borrowed() override { return {&table_}; }
+  std::vector<Param*> borrowed() override;
 
  private:
   const Context& ctx_;
   int64_t vocab_;
+  bool is_tied_;
   Param& table_;
-  Norm norm_;
+  std::optional<Norm> norm_;
+  std::optional<Projection> project_;
 };
 
 /// The last dim of a stream -> classes, whole on every rank that shares a token.

@@ -5,15 +5,35 @@
 
 #include "kuafu/base/philox.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/model/init.h"
+#include "kuafu/parallel/tensor/relayout.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
-
 Stream output_of(Role r) { return r == Role::kExpand ? Stream::kInner : Stream::kOuter; }
+
+/// An activation's ops, and what its backward reads.
+struct ActivationOps {
+  Tensor (*forward)(const Tensor& x);
+  Tensor (*backward)(const Tensor& dy, const Tensor& kept);
+  enum class Keeps : uint8_t { kInput, kOutput } keeps = Keeps::kInput;
+};
+
+ActivationOps ops_of(Activation kind) {
+  switch (kind) {
+    case Activation::kGeluExact:
+      return {ops::gelu_exact, ops::gelu_exact_backward};
+    case Activation::kRelu:
+      return {ops::relu, ops::relu_backward, ActivationOps::Keeps::kOutput};
+    case Activation::kSwiglu:
+      return {ops::swiglu, ops::swiglu_backward};
+    default:
+      return {ops::gelu, ops::gelu_backward};
+  }
+}
 
 /// The layout of a vector added to the last dim of an activation.
 Layout last_dim(const Context& ctx, Stream s) { return {{ctx.activation(s).dims[2]}}; }
@@ -95,6 +115,7 @@ Tensor Linear::operator()(const Tensor& x) const {
 Norm::Norm(const Context& ctx, const std::string& name, const ModelPlan& plan)
     : ctx_(ctx),
       hidden_(plan.hidden),
+      epsilon_(plan.norm_epsilon),
       is_rms_(plan.norm == "rms"),
       weight_(add(ctx.param(name + ".weight", {hidden_}, last_dim(ctx, Stream::kOuter),
                             RowUse::kOuterWidth, {.kind = Init::Kind::kOnes}))) {
@@ -110,45 +131,59 @@ Norm::Norm(const Context& ctx, const std::string& name, const ModelPlan& plan)
 Tensor Norm::operator()(const Tensor& x) const { return with_input(x).y; }
 
 Normed Norm::with_input(const Tensor& x) const {
-  if (is_rms_) return rms_norm_with_input(ctx_.tensor, x, weight_.value, hidden_, kNormEpsilon);
+  if (is_rms_) return rms_norm_with_input(ctx_.tensor, x, weight_.value, hidden_, epsilon_);
   const Tensor& bias = bias_ != nullptr ? bias_->value : *no_bias_;
-  return layer_norm_with_input(ctx_.tensor, x, weight_.value, bias, hidden_, kNormEpsilon);
+  return layer_norm_with_input(ctx_.tensor, x, weight_.value, bias, hidden_, epsilon_);
+}
+
+Activation activation_of(const ModelPlan& plan) {
+  if (plan.mlp == "gelu_exact") return Activation::kGeluExact;
+  if (plan.mlp == "relu") return Activation::kRelu;
+  return plan.mlp == "swiglu" ? Activation::kSwiglu : Activation::kGelu;
+}
+
+int64_t fused_columns(Activation kind) { return kind == Activation::kSwiglu ? 2 : 1; }
+
+Tensor activate(const Tensor& x, Activation kind) {
+  const ActivationOps own = ops_of(kind);
+  const Forward forward = [&own](const Tensors& in) -> ForwardResult {
+    const Tensor y = own.forward(in[0]);
+    return {{y}, {own.keeps == ActivationOps::Keeps::kInput ? in[0] : y}};
+  };
+  const Backward backward = [own](const Tensors& saved, const Tensors& grads,
+                                  const std::vector<bool>&) -> Tensors {
+    return {own.backward(grads[0], saved[0])};
+  };
+  return differentiable({x}, forward, backward)[0];
 }
 
 Mlp::Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t width,
          double out_std)
-    : is_gated_(plan.mlp == "swiglu"),
-      up_(ctx, name + ".up", plan.hidden, is_gated_ ? 2 * width : width, Role::kExpand, 0.02,
-          bias_of(plan), LayerSplit{.parts = is_gated_ ? 2 : 1}),
+    : activation_(activation_of(plan)),
+      up_(ctx, name + ".up", plan.hidden, fused_columns(activation_) * width, Role::kExpand, 0.02,
+          bias_of(plan), LayerSplit{.parts = fused_columns(activation_)}),
       down_(ctx, name + ".down", width, plan.hidden, Role::kContract, out_std, bias_of(plan)) {
   add_child(up_);
   add_child(down_);
 }
 
-Tensor Mlp::operator()(const Tensor& x) const {
-  return down_(is_gated_ ? kuafu::swiglu(up_(x)) : kuafu::gelu(up_(x)));
+Tensor Mlp::operator()(const Tensor& x) const { return down_(activate(up_(x), activation_)); }
+
+Projection::Projection(const Context& ctx, const std::string& name, const ModelPlan& plan,
+                       int64_t in, int64_t out)
+    : ctx_(ctx), expand_([&] {
+        for (const Stream s : {Stream::kOuter, Stream::kInner}) {
+          local_shape(Layout{{ctx.activation(s).dims[2]}}, {plan.embedding}, ctx.mesh,
+                      "model.embedding");
+        }
+        return Linear(ctx, name, in, out, Role::kExpand, kStd, WithBias::kNo);
+      }()) {
+  add_child(expand_);
 }
 
-Tensor gelu(const Tensor& x) {
-  const Forward forward = [](const Tensors& in) -> ForwardResult {
-    return {{ops::gelu(in[0])}, {in[0]}};
-  };
-  const Backward backward = [](const Tensors& saved, const Tensors& grads,
-                               const std::vector<bool>&) -> Tensors {
-    return {ops::gelu_backward(grads[0], saved[0])};
-  };
-  return differentiable({x}, forward, backward)[0];
-}
-
-Tensor swiglu(const Tensor& x) {
-  const Forward forward = [](const Tensors& in) -> ForwardResult {
-    return {{ops::swiglu(in[0])}, {in[0]}};
-  };
-  const Backward backward = [](const Tensors& saved, const Tensors& grads,
-                               const std::vector<bool>&) -> Tensors {
-    return {ops::swiglu_backward(grads[0], saved[0])};
-  };
-  return differentiable({x}, forward, backward)[0];
+Tensor Projection::operator()(const Tensor& x) const {
+  return relayout(ctx_.mesh, expand_(x), ctx_.activation(Stream::kInner),
+                  ctx_.activation(Stream::kOuter));
 }
 
 Tensor drop(const Context& ctx, const Tensor& x, const std::string& site, const Side& side) {

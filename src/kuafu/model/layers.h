@@ -43,6 +43,7 @@ class Norm : public Module {
 
   const Context& ctx_;
   int64_t hidden_;
+  double epsilon_;
   bool is_rms_;
   Param& weight_;
   Param* bias_ = nullptr;
@@ -93,13 +94,24 @@ class Attention : public Module {
 
   const Context& ctx_;
   int64_t head_dim_;
-  bool is_rotary_;
+  std::optional<double> rotary_base_;  // where positions are rotary
   std::optional<Linear> qkv_, q_;
   std::optional<KeyValues> kv_;
   Linear out_;
 };
 
-/// expand, gelu or SwiGLU, contract. `width` is that of the contract's input.
+/// What stands between the linears of an MLP, by plan.mlp. Gelu is the tanh form, SwiGLU
+/// silu(gate) * up of interleaved columns (gate, up).
+enum class Activation : uint8_t { kGelu, kGeluExact, kRelu, kSwiglu };
+Activation activation_of(const ModelPlan& plan);
+/// Linears of the published model that are one before it: columns are as many times its own.
+int64_t fused_columns(Activation kind);
+
+/// Differentiable. Backward keeps the input, of relu the output, which the linear behind it keeps
+/// too.
+Tensor activate(const Tensor& x, Activation kind);
+
+/// expand, activation, contract. `width` is that of the contract's input.
 class Mlp : public Module {
  public:
   Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t width,
@@ -107,14 +119,23 @@ class Mlp : public Module {
   Tensor operator()(const Tensor& x) const;  // outer -> outer
 
  private:
-  bool is_gated_;
+  Activation activation_;
   Linear up_, down_;
 };
 
-/// gelu with the tanh approximation, differentiable.
-Tensor gelu(const Tensor& x);
-/// silu(gate) * up of interleaved columns (gate, up), differentiable.
-Tensor swiglu(const Tensor& x);
+/// Between the width of the table of tokens, E, and that of the residual stream, H, without a bias:
+/// an expand whose output is laid out as the outer stream again.
+class Projection : public Module {
+ public:
+  /// Throws NotDivisible where the scheme cuts plan.embedding unevenly.
+  Projection(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t in,
+             int64_t out);
+  Tensor operator()(const Tensor& x) const;  // outer, (B, S, in) -> outer, (B, S, out)
+
+ private:
+  const Context& ctx_;
+  Linear expand_;
+};
 
 /// Dropout on the outer stream; the site is the layer's name.
 Tensor drop(const Context& ctx, const Tensor& x, const std::string& site, const Side& side);

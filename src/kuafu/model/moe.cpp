@@ -2,7 +2,7 @@
 //
 // Mixture of experts.      [Shazeer et al., arXiv 1701.06538; GShard 2006.16668; Switch 2101.03961]
 //
-//   x (B, S, H) -> logits = x W_r (E) -> gates, slots (E, B, C) -> dispatch -> up, gelu, down
+//   x (B, S, H) -> logits = x W_r (E) -> gates, slots (E, B, C) -> dispatch -> up, activation, down
 //     -> combine: y[b, s] = sum of gate * expert(x[b, s]) over the slots that hold the token
 //
 // A sample is a group: capacity and losses are its own, so no layout changes the outcome. Logits
@@ -43,10 +43,8 @@ Layout expert_weight(const Context& ctx, Role role) {
   return layout;
 }
 
-bool is_gated(const ModelPlan& plan) { return plan.mlp == "swiglu"; }
-
-/// Columns of the first linear: SwiGLU's gates and values are interleaved.
-int64_t inner_width(const ModelPlan& plan) { return plan.ffn_width() * (is_gated(plan) ? 2 : 1); }
+/// SwiGLU's gates and values are interleaved columns of the first linear.
+int64_t fused_columns(const ModelPlan& plan) { return fused_columns(activation_of(plan)); }
 
 Tensor to_tensor(const std::vector<int64_t>& numbers, at::Device device) {
   const auto count = static_cast<int64_t>(numbers.size());
@@ -171,11 +169,12 @@ ExpertLinear::ExpertLinear(const Context& ctx, const std::string& name, const Mo
       role_(role),
       weight_(add(
           ctx.param(name + ".weight",
-                    role == Role::kExpand ? Shape{plan.experts, plan.hidden, inner_width(plan)}
-                                          : Shape{plan.experts, plan.ffn_width(), plan.hidden},
+                    role == Role::kExpand
+                        ? Shape{plan.experts, plan.hidden, fused_columns(plan) * plan.ffn_width()}
+                        : Shape{plan.experts, plan.ffn_width(), plan.hidden},
                     expert_weight(ctx, role),
                     role == Role::kExpand ? RowUse::kExpand : RowUse::kContract, {.std = std}))) {
-  weight_.layers = {.is_stacked = true, .parts = role == Role::kExpand && is_gated(plan) ? 2 : 1};
+  weight_.layers = {.is_stacked = true, .parts = role == Role::kExpand ? fused_columns(plan) : 1};
   if (!plan.bias) return;
   const Stream out = role == Role::kExpand ? Stream::kInner : Stream::kOuter;
   bias_ = &add(ctx.param(name + ".bias", {plan.experts, weight_.global[2]},
@@ -301,7 +300,7 @@ Mixture::Out Mixture::operator()(const Tensor& x, const Side& side) {
   for (const std::string& axis : outer_.dims[2]) gates = fork(gates, ctx_.mesh.comm(axis));
   const Slots slots = slots_of(routed.token, side);
   const Tensor inner = up_(ctx_.experts->dispatch(uses[1], slots));
-  const Tensor rows = down_(is_gated(plan_) ? kuafu::swiglu(inner) : kuafu::gelu(inner));
+  const Tensor rows = down_(activate(inner, activation_of(plan_)));
   const Tensor y = ctx_.experts->combine(rows, gates, slots);
   return {shared_ ? y + (*shared_)(uses[2]) : y, routed.loss};
 }

@@ -5,9 +5,10 @@
 //   x = norm(token + position + segment)                                    [figure 2]
 //   x = norm1(x + attention(x)); x = norm2(x + mlp(x)), every token sees every other
 //                                            [Vaswani et al., arXiv 1706.03762, section 3.1]
-//   hidden tokens: norm(gelu(x W)) table^T + bias -> cross entropy           [section 3.1, task 1]
+//   hidden tokens: norm(activation(x W)) table^T + bias -> cross entropy           [section 3.1, task 1]
 //   next sentence: tanh(x_0 W) -> 2 classes -> cross entropy                 [section 3.1, task 2]
 //
+// The activation is the MLP's; beside SwiGLU it is gelu.
 // The loss is the sum of the mean masked-token and the mean next-sentence loss [appendix A.2].
 
 #include <ATen/ATen.h>
@@ -50,16 +51,15 @@ class Bert : public Transformer {
   }
 
   Tensor layer(const Call& call, const Tensor& x, int64_t index) const override {
-    const std::string name = layer_name(index);
-    const Tensor attended = attention(call, x, name + ".attn", Sees::kAll);
-    const Tensor y = norm(call, x + dropout(call, attended, name + ".attn"), name + ".norm1");
-    const Tensor fed = mlp(call, y, name + ".mlp");
-    return norm(call, y + dropout(call, fed, name + ".mlp"), name + ".norm2");
+    return post_norm_layer(call, x, layer_name(index), Sees::kAll);
   }
 
   Tensor loss(const Call& call, const Tensor& x) const override {
     const Tokens& tokens = call.samples.tokens;
-    const Tensor y = norm(call, gelu_tanh(linear(call, x, "head.transform")), "head.norm");
+    const Tensor inner = linear(call, x, "head.transform");
+    const bool is_gated = plan().mlp == "swiglu";
+    const Tensor y =
+        norm(call, is_gated ? gelu_tanh(inner) : activation(plan(), inner), "head.norm");
     Tensor logits = tied_linear(call, y, "embedding.tokens");
     if (plan().bias) logits = add_bias(call, logits, "head.bias");
     const Tensor pooled = linear(call, x.select(1, 0), "head.pooler").tanh();

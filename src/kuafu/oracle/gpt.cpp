@@ -4,7 +4,7 @@
 //
 //   h_0 = U W_e + W_p
 //   h_l = transformer_block(h_(l-1))            for l in 1 .. n          [2018, equation 2]
-//   P(u) = softmax(norm(h_n) W_e^T)
+//   P(u) = softmax(norm(h_n) W_e^T), or by a table of the head's own
 //
 // The norm stands before each branch and once more at the end. LLaMA [Touvron et al., 2302.13971,
 // section 2.2] is RMS norm, SwiGLU and rotary positions in the same places; PaLM [2204.02311,
@@ -43,6 +43,13 @@ void add_pre_norm_layer(Weights& to, const ModelPlan& plan, const std::string& n
   if (!plan.parallel_blocks) add_norm(to, plan, name + ".norm2");
 }
 
+Tensor post_norm_layer(const Call& call, const Tensor& x, const std::string& name, Sees sees) {
+  const Tensor attended = attention(call, x, name + ".attn", sees);
+  const Tensor y = norm(call, x + dropout(call, attended, name + ".attn"), name + ".norm1");
+  const Tensor fed = mlp(call, y, name + ".mlp");
+  return norm(call, y + dropout(call, fed, name + ".mlp"), name + ".norm2");
+}
+
 Weights Gpt::weights() const {
   Weights all;
   add_embedding(all, plan());
@@ -51,6 +58,7 @@ Weights Gpt::weights() const {
     add_feed(all, i);
   }
   add_norm(all, plan(), "head.norm");
+  if (!plan().tied) all["head.tokens"] = all["embedding.tokens"];
   return all;
 }
 
@@ -70,7 +78,11 @@ void Gpt::add_feed(Weights& to, int64_t index) const {
 }
 
 Tensor Gpt::loss(const Call& call, const Tensor& x) const {
-  const Tensor logits = tied_linear(call, norm(call, x, "head.norm"), "embedding.tokens");
+  return surprise(call, norm(call, x, "head.norm"));
+}
+
+Tensor Gpt::surprise(const Call& call, const Tensor& x) const {
+  const Tensor logits = tied_linear(call, x, plan().tied ? "embedding.tokens" : "head.tokens");
   return cross_entropy(logits, ids(call.samples, call.samples.tokens.targets), call.per_token());
 }
 

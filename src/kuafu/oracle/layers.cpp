@@ -14,9 +14,6 @@
 namespace kuafu::oracle {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
-constexpr double kRotaryBase = 10000;
-
 /// x less the largest of its row, which changes no softmax and has no gradient.
 Tensor below_largest(const Tensor& x) { return x - x.detach().amax(-1, true); }
 
@@ -29,10 +26,10 @@ Tensor product_terms(const Tensor& x, const Tensor& dy) {
 
 /// Turns the pair (x_d, x_(d + D/2)) at position s by the angle s base^(-2 d / D). x (B, N, S, D).
 ///               [Su et al., arXiv 2104.09864, equation 34; pairs half a head apart, as GPT-NeoX]
-Tensor rotate(const Tensor& x) {
+Tensor rotate(const Tensor& x, double base) {
   const int64_t sequence = x.size(2), half = x.size(3) / 2;
   const Tensor place = at::arange(sequence, at::kDouble).unsqueeze(1);
-  const Tensor rate = at::pow(kRotaryBase, at::arange(half, at::kDouble) / -half);
+  const Tensor rate = at::pow(base, at::arange(half, at::kDouble) / -half);
   const Tensor in = widened(x), angle = place * rate;  // (S, D/2)
   const Tensor c = angle.cos().to(in.options()), s = angle.sin().to(in.options());
   const Tensor a = in.narrow(3, 0, half), b = in.narrow(3, half, half);
@@ -92,10 +89,15 @@ void note_terms(const Call& call, const Tensor& y, const std::string& name,
   });
 }
 
-Tensor linear(const Call& call, const Tensor& x, const std::string& name) {
+Tensor product(const Call& call, const Tensor& x, const std::string& name) {
   const Tensor y = at::matmul(x, call.weight(name + ".weight"));
   note_terms(call, y, name + ".weight",
              [x = x.detach()](const Tensor& dy) { return product_terms(x, dy); });
+  return y;
+}
+
+Tensor linear(const Call& call, const Tensor& x, const std::string& name) {
+  const Tensor y = product(call, x, name);
   return call.plan.bias ? add_bias(call, y, name + ".bias") : y;
 }
 
@@ -123,9 +125,11 @@ Tensor lookup(const Call& call, const Tensor& rows_wanted, const std::string& ta
   return y;
 }
 
-Tensor add_positions(const Call& call, const Tensor& x, const std::string& table) {
-  const Tensor y = x + call.weight(table);
-  note_terms(call, y, table, [](const Tensor& dy) { return widened(dy).abs().sum(0); });
+Tensor add_positions(const Call& call, const Tensor& x, const std::string& table, int64_t first) {
+  const Tensor y = x + call.weight(table).narrow(0, first, x.size(1));
+  note_terms(call, y, table, [first](const Tensor& dy) {
+    return at::constant_pad_nd(widened(dy).abs().sum(0), {0, 0, first, 0});
+  });
   return y;
 }
 
@@ -136,7 +140,7 @@ Tensor norm(const Call& call, const Tensor& x, const std::string& name) {
   const Tensor in = widened(x);
   const Tensor centred = is_rms ? in : in - in.mean(-1, true);
   const Tensor variance = centred.square().mean(-1, true);
-  const Tensor unit = centred / (variance + kNormEpsilon).sqrt();
+  const Tensor unit = centred / (variance + call.plan.norm_epsilon).sqrt();
   Tensor y = unit * widened(call.weight(name + ".weight"));
   note_terms(call, y, name + ".weight",
              [unit = unit.detach()](const Tensor& dy) { return rows((dy * unit).abs()).sum(0); });
@@ -156,6 +160,26 @@ Tensor gelu_tanh(const Tensor& x) {
   return (0.5 * in * (1 + inner.tanh())).to(x.scalar_type());
 }
 
+namespace {
+
+/// max(x, 0). Whether x is above 0 is a comparison that rounding may turn: of a sum that cancels by
+/// far more than u |x|. Draws of RandomRounding for f32 are in f64 and move x + r - r by u r: r is
+/// several times as large as what x may be wrong by, and without draws it changes nothing.
+Tensor rectified(const Tensor& x) {
+  Tensor decided = x.detach();
+  if (x.scalar_type() == at::kDouble) {
+    const Tensor r = 64 * decided.square().mean(-1, true).sqrt();
+    decided = (decided + r) - r;
+  }
+  return x.masked_fill(decided.le(0), 0);
+}
+
+/// 0.5 x (1 + erf(x / sqrt(2))).               [Hendrycks & Gimpel, arXiv 1606.08415, section 2]
+Tensor gelu_exact(const Tensor& x) {
+  const Tensor in = widened(x);
+  return (0.5 * in * (1 + (in / std::numbers::sqrt2).erf())).to(x.scalar_type());
+}
+
 /// (Swish_1(x W) * x V), the two products' columns interleaved.
 ///                                                  [Shazeer, arXiv 2002.05202, equations 5 and 6]
 Tensor swiglu(const Tensor& x) {
@@ -165,6 +189,14 @@ Tensor swiglu(const Tensor& x) {
   const Tensor in = widened(x).view(pairs);
   const Tensor gate = in.select(-1, 0), value = in.select(-1, 1);
   return (gate * at::sigmoid(gate) * value).to(x.scalar_type());
+}
+
+}  // namespace
+
+Tensor activation(const ModelPlan& plan, const Tensor& x) {
+  if (plan.mlp == "relu") return rectified(x);
+  if (plan.mlp == "gelu_exact") return gelu_exact(x);
+  return plan.mlp == "swiglu" ? swiglu(x) : gelu_tanh(x);
 }
 
 /// e^x_i / sum_j e^x_j
@@ -218,7 +250,10 @@ Tensor mixed_values(const Tensor& q, const Tensor& k, const Tensor& v, Sees sees
 ///                                        [Vaswani et al., arXiv 1706.03762, equation 1, 3.2.2]
 Tensor attention(const Call& call, const Tensor& x, const std::string& name, Sees sees) {
   auto [q, k, v] = heads(call, x, name);
-  if (call.plan.positions == "rotary") q = rotate(q), k = rotate(k);
+  if (call.plan.positions == "rotary") {
+    q = rotate(q, call.plan.rotary_base);
+    k = rotate(k, call.plan.rotary_base);
+  }
   const int64_t b = q.size(0), n = q.size(1), s = q.size(2), d = q.size(3);
   const Tensor mixed = mixed_values(q, k, v, sees);
   return linear(call, mixed.transpose(1, 2).reshape({b, s, n * d}), name + ".out");
@@ -226,7 +261,7 @@ Tensor attention(const Call& call, const Tensor& x, const std::string& name, See
 
 Tensor mlp(const Call& call, const Tensor& x, const std::string& name) {
   const Tensor up = linear(call, x, name + ".up");
-  return linear(call, call.plan.mlp == "swiglu" ? swiglu(up) : gelu_tanh(up), name + ".down");
+  return linear(call, activation(call.plan, up), name + ".down");
 }
 
 /// [Srivastava et al., JMLR 2014, section 4], scaled in training.

@@ -39,7 +39,9 @@ Tensor widened(const Tensor& x);
 void note_terms(const Call& call, const Tensor& y, const std::string& name,
                 const std::function<Tensor(const Tensor& dy)>& terms);
 
-/// y = x W + b, W (in, out); b where the plan has biases. Weights "name.weight", "name.bias".
+/// y = x W, W (in, out). Weight "name.weight".
+Tensor product(const Call& call, const Tensor& x, const std::string& name);
+/// y = x W + b; b where the plan has biases. Weights "name.weight", "name.bias".
 Tensor linear(const Call& call, const Tensor& x, const std::string& name);
 /// y = x table^T: a table of embeddings as the last product (tied).
 Tensor tied_linear(const Call& call, const Tensor& x, const std::string& table);
@@ -47,14 +49,16 @@ Tensor tied_linear(const Call& call, const Tensor& x, const std::string& table);
 Tensor add_bias(const Call& call, const Tensor& y, const std::string& name);
 /// Rows of a table by id: (B, S) -> (B, S, H).
 Tensor lookup(const Call& call, const Tensor& rows, const std::string& table);
-/// x (B, S, H) + table (S, H).
-Tensor add_positions(const Call& call, const Tensor& x, const std::string& table);
+/// x (B, S, H) + table (first + S, H), from row `first` on.
+Tensor add_positions(const Call& call, const Tensor& x, const std::string& table,
+                     int64_t first = 0);
 /// Layer norm or RMS norm, as the plan says, over the last dim.
 Tensor norm(const Call& call, const Tensor& x, const std::string& name);
+/// What stands between the linears of an MLP, by plan.mlp; of swiglu column 2 f is a gate and
+/// 2 f + 1 its value.
+Tensor activation(const ModelPlan& plan, const Tensor& x);
 /// gelu by its tanh formula.
 Tensor gelu_tanh(const Tensor& x);
-/// silu(gate) * value; column 2 f is a gate and 2 f + 1 its value.
-Tensor swiglu(const Tensor& x);
 /// Over the last dim, in the steps of its formula: its derivative is then a difference of two terms,
 /// each rounded by itself, for RandomRounding to see.
 Tensor softmax(const Tensor& x);
@@ -62,7 +66,7 @@ Tensor log_softmax(const Tensor& x);
 enum class Sees : uint8_t { kEarlier, kAll };
 /// Self-attention with all options of the plan: (B, S, H) -> (B, S, H).
 Tensor attention(const Call& call, const Tensor& x, const std::string& name, Sees sees);
-/// linear, gelu or swiglu, linear.
+/// linear, activation, linear.
 Tensor mlp(const Call& call, const Tensor& x, const std::string& name);
 /// x * mask / (1 - p) in training; the site is the layer's name.
 Tensor dropout(const Call& call, const Tensor& x, const std::string& site);

@@ -122,8 +122,7 @@ Tensor MoeGpt::mixture(const Call& call, const Tensor& x, const std::string& nam
   const Tensor rows = widened(x).gather(1, place).masked_fill(is_empty, 0).to(x.scalar_type());
   const Tensor in = rows.view({b, e, c, h}).transpose(0, 1).reshape({e, b * c, h});
   const Tensor up = expert_linear(call, in, name + ".experts.up");
-  const Tensor out = expert_linear(call, plan().mlp == "swiglu" ? swiglu(up) : gelu_tanh(up),
-                                   name + ".experts.down");
+  const Tensor out = expert_linear(call, activation(plan(), up), name + ".experts.down");
   const Tensor weighted =
       widened(out).view({e, b, c, h}).transpose(0, 1) * gates_of(probs, d).unsqueeze(3);
   return at::zeros_like(widened(x))

@@ -43,6 +43,10 @@ class Gpt : public Transformer {
   Tensor embed(const Call& call) const override;
   Tensor layer(const Call& call, const Tensor& x, int64_t index) const override;
   Tensor loss(const Call& call, const Tensor& x) const override;
+  bool is_tied() const override { return plan().tied; }
+
+  /// x times a table of tokens, the embedding's or the head's own, against the targets.
+  Tensor surprise(const Call& call, const Tensor& x) const;
 
   virtual Tensor feed(const Call& call, const Tensor& x, int64_t index) const;
   virtual void add_feed(Weights& to, int64_t index) const;
@@ -55,6 +59,10 @@ Tensor pre_norm_layer(const Call& call, const Tensor& x, const std::string& name
                       const std::function<Tensor(const Tensor&)>& feed);
 /// Its norms and attention.
 void add_pre_norm_layer(Weights& to, const ModelPlan& plan, const std::string& name);
+
+/// x = norm1(x + attention(x)); x = norm2(x + mlp(x)), each branch dropped out.
+///                                              [Vaswani et al., arXiv 1706.03762, section 3.1]
+Tensor post_norm_layer(const Call& call, const Tensor& x, const std::string& name, Sees sees);
 
 /// lookup + positions, where they are learned.
 Tensor embed_tokens(const Call& call);

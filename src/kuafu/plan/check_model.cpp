@@ -85,6 +85,11 @@ void check_vocabulary(const Plan& plan, const Origins& origins) {
 /// What one kind of model asks of the rest of the plan.
 void check_kind(const Plan& plan, const Origins& origins) {
   const ModelPlan& m = plan.model;
+  KUAFU_REQUIRE(!m.post_norm || !m.parallel_blocks,
+                origins.of({"model.parallel_blocks", "model.post_norm"}),
+                "model.parallel_blocks = true has one norm before both branches, "
+                "model.post_norm = true norms after each sum; nearest: parallel_blocks = false, or "
+                "post_norm = false");
   if (m.input() == ModelInput::kImages) {
     KUAFU_REQUIRE(plan.data.kind == "synthetic", origins.of({"data.kind", "model.kind"}),
                   "data.kind = ", in_quotes(plan.data.kind),

@@ -45,6 +45,10 @@ class Row {
     key_.range = {from, to, false, true};
     return *this;
   }
+  Row& between(double from, double to) {
+    key_.range = {from, to, true, true};
+    return *this;
+  }
   Row& one_of(std::vector<std::string> choices) {
     key_.choices = std::move(choices);
     return *this;
@@ -60,9 +64,20 @@ class Row {
   Key key_;
 };
 
+std::vector<std::string> kinds_that(bool (*have)(const ModelKind&)) {
+  std::vector<std::string> names;
+  for (const ModelKind& kind : builtin_model_kinds()) {
+    if (have(kind)) names.push_back(kind.name);
+  }
+  return names;
+}
+
 std::vector<Key> model_keys() {
+  const std::string kind = "model.kind";
+  const auto decoders =
+      kinds_that([](const ModelKind& k) { return k.input == ModelInput::kTokens; });
   return {
-      Row("model.kind", Form::kString, KUAFU_MEMBER(model.kind),
+      Row(kind, Form::kString, KUAFU_MEMBER(model.kind),
           text("model family: ", listed(model_kinds::kAll), ", or one that a plug-in adds")),
       Row("model.layers", Form::kInteger, KUAFU_MEMBER(model.layers), "transformer blocks")
           .in(1, kMaxLayers),
@@ -95,23 +110,34 @@ std::vector<Key> model_keys() {
       Row("model.positions", Form::kChoice, KUAFU_MEMBER(model.positions),
           "learned table, or queries and keys rotated by their position")
           .one_of({"learned", "rotary"}),
-      Row("model.mlp", Form::kChoice, KUAFU_MEMBER(model.mlp), "activation of the MLP")
-          .one_of({"gelu", "swiglu"}),
+      Row("model.rotary_base", Form::kNumber, KUAFU_MEMBER(model.rotary_base),
+          "pair d of D / 2 turns by position x rotary_base^(-2 d / D) radians")
+          .above(1, kMaxReal)
+          .only_with("model.positions", {"rotary"}),
+      Row("model.mlp", Form::kChoice, KUAFU_MEMBER(model.mlp),
+          "activation of the MLP: \"gelu\" by its tanh form, \"gelu_exact\" by the error function")
+          .one_of({"gelu", "gelu_exact", "relu", "swiglu"}),
       Row("model.norm", Form::kChoice, KUAFU_MEMBER(model.norm), "layer norm or RMS norm")
           .one_of({"layer", "rms"}),
+      Row("model.norm_epsilon", Form::kNumber, KUAFU_MEMBER(model.norm_epsilon),
+          "added to the variance of a norm, or to its mean square")
+          .between(0, 1),
       Row("model.bias", Form::kBoolean, KUAFU_MEMBER(model.bias),
           "biases in linears and layer norms"),
       Row("model.parallel_blocks", Form::kBoolean, KUAFU_MEMBER(model.parallel_blocks),
           "attention and MLP read one norm and are added together (PaLM)"),
+      Row("model.tied", Form::kBoolean, KUAFU_MEMBER(model.tied),
+          "logits by the table of tokens; false: by a table of the head's own")
+          .only_with(kind, decoders),
+      Row("model.post_norm", Form::kBoolean, KUAFU_MEMBER(model.post_norm),
+          "norms stand after the residual sums, and none in the head (OPT-350m)")
+          .only_with(kind, {model_kinds::kOpt}),
+      Row("model.embedding", Form::kAutoInteger, KUAFU_MEMBER(model.embedding),
+          "width of the table of tokens; other than `hidden`: linears without biases behind it and "
+          "before the logits; \"auto\" = hidden")
+          .in(1, kMaxHidden)
+          .only_with(kind, {model_kinds::kOpt}),
   };
-}
-
-std::vector<std::string> kinds_that(bool (*have)(const ModelKind&)) {
-  std::vector<std::string> names;
-  for (const ModelKind& kind : builtin_model_kinds()) {
-    if (have(kind)) names.push_back(kind.name);
-  }
-  return names;
 }
 
 std::vector<Key> expert_keys() {

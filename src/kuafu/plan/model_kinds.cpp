@@ -34,5 +34,6 @@ const ModelKind& facts_of(const std::string& name) {
 ModelInput ModelPlan::input() const { return facts_of(kind).input; }
 bool ModelPlan::is_causal() const { return facts_of(kind).is_causal; }
 bool ModelPlan::has_mixtures() const { return facts_of(kind).has_mixtures; }
+int64_t ModelPlan::first_position() const { return facts_of(kind).first_position; }
 
 }  // namespace kuafu

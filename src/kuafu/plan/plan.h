@@ -35,10 +35,16 @@ struct ModelPlan {
   int64_t kv_heads = 0;               ///< key-value heads; 0 = heads (multi-head), 1 = multi-query
   int64_t ffn = 0;                    ///< width of the MLP; 0 = 4 hidden
   std::string positions = "learned";  ///< "learned" | "rotary"
-  std::string mlp = "gelu";           ///< "gelu" | "swiglu"
+  double rotary_base = 10000;         ///< of positions "rotary"
+  std::string mlp = "gelu";           ///< "gelu" | "gelu_exact" | "relu" | "swiglu"
   std::string norm = "layer";         ///< "layer" | "rms"
+  double norm_epsilon = 1e-5;         ///< beside the variance, or the mean square
   bool bias = true;                   ///< in linears and layer norms
   bool parallel_blocks = false;       ///< x + attention(norm(x)) + mlp(norm(x))  [PaLM]
+  bool tied = true;                   ///< logits by the table of tokens; else by one of the head
+
+  bool post_norm = false;  ///< opt: norms after the sums, none in the head
+  int64_t embedding = 0;   ///< opt: width of the table of tokens; 0 = hidden
 
   int64_t experts = 8;            ///< moe_gpt: experts of a mixture layer
   std::string router = "top2";    ///< "top1" | "top2" | "topk" | "expert_choice"
@@ -57,10 +63,12 @@ struct ModelPlan {
 
   int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   int64_t ffn_width() const { return ffn == 0 ? 4 * hidden : ffn; }
+  int64_t embedding_width() const { return embedding == 0 ? hidden : embedding; }
   /// Of the kind; see ModelKind.
   ModelInput input() const;
   bool is_causal() const;
   bool has_mixtures() const;
+  int64_t first_position() const;
 };
 
 struct TensorPlan {
@@ -308,6 +316,8 @@ struct ModelKind {
   ModelInput input = ModelInput::kTokens;
   bool is_causal = true;      ///< a token sees none after it
   bool has_mixtures = false;  ///< of experts, in every model.moe_every-th layer
+  /// The row of position 0 in the table of positions; those before it are read by no token.
+  int64_t first_position = 0;
 };
 /// The one table of them.
 const std::vector<ModelKind>& builtin_model_kinds();

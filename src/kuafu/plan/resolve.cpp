@@ -80,6 +80,7 @@ void check_tensor_bytes(const Plan& plan) {
   const ModelPlan& m = plan.model;
   const int64_t element = size_of(m.dtype);
   for (const auto& [key, width] : {std::pair{"model.hidden", m.hidden},
+                                   {"model.embedding", m.embedding_width()},
                                    {"model.ffn", m.ffn_width()},
                                    {"model.vocab", m.vocab}}) {
     int64_t bytes = element;

@@ -104,6 +104,14 @@ RmsGrads rms_backward_apply(const Tensor& dy, const Tensor& x, const Tensor& rst
 Tensor gelu(const Tensor& x);
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 
+/// x/2 (1 + erf(x / sqrt(2))), and its gradient. [Hendrycks & Gimpel, arXiv 1606.08415, section 2]
+Tensor gelu_exact(const Tensor& x);
+Tensor gelu_exact_backward(const Tensor& dy, const Tensor& x);
+
+/// max(x, 0), and its gradient by the output y: dy where y > 0, else 0.
+Tensor relu(const Tensor& x);
+Tensor relu_backward(const Tensor& dy, const Tensor& y);
+
 /// silu(gate) * up of x (..., 2 F) -> (..., F); column 2f is a gate, 2f + 1 its up, so that a shard
 /// of any even number of columns holds whole pairs. silu(g) = g / (1 + e^-g).
 /// [Shazeer, arXiv 2002.05202, equation 6]

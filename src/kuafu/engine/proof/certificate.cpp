@@ -42,7 +42,7 @@ int64_t estimated_bytes(const Plan& plan) {
   const int64_t mixtures = m.has_mixtures() ? m.layers / m.moe_every : 0;
   const int64_t mlp = (m.mlp == "swiglu" ? 3 : 2) * m.hidden * m.ffn_width();
   const int64_t weights = m.layers * (4 * m.hidden * m.hidden + mlp) +
-                          (m.vocab + m.sequence) * m.hidden +
+                          ((m.tied ? 1 : 2) * m.vocab + m.sequence) * m.hidden +
                           mixtures * (m.experts + m.shared_experts) * mlp;
   const int64_t tokens = plan.train.batch * m.sequence;
   // The reference keeps the scores of attention whole: their exponentials, and what both hand back.

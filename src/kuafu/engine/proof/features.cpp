@@ -87,6 +87,7 @@ Plan without_sizes(Plan plan) {
   ModelPlan& m = plan.model;
   m.layers = m.hidden = m.sequence = m.vocab = m.image = m.patch = m.classes = 1;
   m.ffn = m.ffn == 0 ? 0 : 1;
+  m.embedding = m.embedding == 0 ? 0 : 1;
   m.moe_every = std::min<int64_t>(m.moe_every, 2);
   plan.parallel.layers.clear();
   plan.parallel.pipeline.blocks.clear();

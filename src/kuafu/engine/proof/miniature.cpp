@@ -157,8 +157,11 @@ void Search::shrink_width() {
       const auto narrow = [&](Plan& p) {
         p.model.hidden = hidden;
         p.model.ffn = ffn;
+        p.model.embedding = given.embedding * hidden / given.hidden;
       };
-      if ((given.ffn == 0 || ffn > 0) && take(narrow)) return;
+      const bool has_widths = (given.ffn == 0 || ffn > 0) &&
+                              (given.embedding == 0 || given.embedding * hidden >= given.hidden);
+      if (has_widths && take(narrow)) return;
     }
   }
 }

@@ -110,9 +110,10 @@ Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
   return differentiable({x, table, bias}, forward, backward)[0];
 }
 
-Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table,
-                     const TokenGrid& grid) {
-  const std::vector<TokenRun> runs = token_runs(mesh, grid);
+Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid,
+                     int64_t first) {
+  std::vector<TokenRun> runs = token_runs(mesh, grid);
+  for (TokenRun& run : runs) run.position += first;
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     Tensors rows;
     for (const TokenRun& run : runs) rows.push_back(in[1].narrow(0, run.position, run.length));

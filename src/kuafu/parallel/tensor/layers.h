@@ -55,8 +55,10 @@ std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid);
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
                  const Layout& table_layout, const TokenGrid& grid);
 
-/// Adds the rows of my tokens' positions of a table (S, H/axes) to x.
-Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid);
+/// Adds the rows of my tokens' positions of a table (first + S, H/axes) to x: position s has row
+/// first + s. Rows before have no gradient.
+Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid,
+                     int64_t first = 0);
 
 /// Adds row ids[b, s] of a small table (N, H/axes), whole in its rows, to each token of x; ids
 /// (B, S) are whole on every rank.
