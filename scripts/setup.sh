@@ -104,6 +104,7 @@ missing_requirements() {
 pip() { "$kVenv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 # What does not fit together, as text. huggingface-hub, which tokenizers has for downloads, is left out.
+# `|| true`: where all fits, nothing is left to print and grep fails.
 unfit_packages() {
   "$kVenv/bin/python" -m pip --disable-pip-version-check check \
     | grep -v -e '^No broken requirements' -e '^tokenizers .* requires huggingface-hub, which is not installed' || true

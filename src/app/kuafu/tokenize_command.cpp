@@ -18,14 +18,14 @@ namespace kuafu {
 namespace {
 
 /// One line of input, or a whole file, with its place for messages.
-struct Row {
+struct InputText {
   std::string_view text;
   std::string place;
 };
 
-std::vector<Row> rows_of(std::string_view bytes, const std::string& name, bool is_whole) {
+std::vector<InputText> rows_of(std::string_view bytes, const std::string& name, bool is_whole) {
   if (is_whole) return {{bytes, name}};
-  std::vector<Row> rows;
+  std::vector<InputText> rows;
   for (int64_t line = 1; !bytes.empty(); ++line) {
     const size_t end = bytes.find('\n');
     rows.push_back({bytes.substr(0, end), text(name, ":", line)});
@@ -107,7 +107,7 @@ int tokenize_command(const TokenizeCall& call) {
   Translation translation(call);
   std::string printed;
   const auto translate = [&](const std::string& bytes, const std::string& name) {
-    for (const Row& row : rows_of(bytes, name, call.is_whole)) {
+    for (const InputText& row : rows_of(bytes, name, call.is_whole)) {
       try {
         printed += translation.of(row.text);
       } catch (const ConfigError& error) {
