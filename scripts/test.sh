@@ -20,6 +20,9 @@ while [[ $# -gt 0 ]]; do
 done
 
 scripts/setup.sh --build release
+if [[ "$full" == yes ]]; then
+  scripts/transformers.sh --install || say "no transformers: the tests hf_transformers_* are skipped"
+fi
 folder=build/release
 failed=no
 

@@ -44,6 +44,7 @@ case "${1:-}" in
       echo "skipped: no transformers in .venv-transformers; scripts/transformers.sh --install makes it"
       exit 77
     fi
+    export KUAFU_SOURCE_DIR="${KUAFU_SOURCE_DIR:-$root}" KUAFU_BINARY_DIR="${KUAFU_BINARY_DIR:-$root/build/release}"
     folders="$(toolkit_folders | tr '\n' ':')"
     export LD_LIBRARY_PATH="$folders${LD_LIBRARY_PATH:-}"
     exec "$kOwn/bin/python" "$@"

@@ -368,11 +368,11 @@ def permuted(size, site, position):
             return x
 
 
-def image(model, sample):
-    """Patches (row by row) of one validation image, pixels (row, column, channel), and its class."""
+def image(model, sample, part="validation"):
+    """Patches (row by row) of one image of seed 0, pixels (row, column, channel), and its class."""
     width, patch = model["image"], model["patch"]
     size, per_row = 3 * width * width, width // patch
-    random, pattern = Random(0, hash_name("dataset.images.validation")), Random(0, hash_name("dataset.images.pattern"))
+    random, pattern = Random(0, hash_name("dataset.images." + part)), Random(0, hash_name("dataset.images.pattern"))
     start = sample * (size + 1)
     label = int(random.uniform(start) * model["classes"])
     pixels = numpy.array([pattern.normal(label * size + i) + random.normal(start + 1 + i) for i in range(size)])

@@ -234,10 +234,14 @@ void write_folder(const std::string& path, Family family, const ModelPlan& model
       for (const TensorBytes& t : shards[s]) {
         const Filled& f = all[next++];
         map[f.name] = file;
-        std::vector<char> theirs(static_cast<size_t>(t.bytes()));
+        std::vector<char> theirs;
         for (const auto& [from, part] : f.from) {
-          if (from != last) ours = read(*from);
+          if (from != last) {
+            ours = {};
+            ours = read(*from);
+          }
           last = from;
+          theirs.resize(static_cast<size_t>(t.bytes()));  // after reading, which needs room too
           scatter(*from, part, size_of(type), ours.data(), theirs.data());
         }
         writer.add(theirs.data());
