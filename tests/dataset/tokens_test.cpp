@@ -195,7 +195,9 @@ TEST_F(TokenRows, ThatCannotBeMadeAreRefusedWithTheCause) {
   small.vocab = 6;
   expect_says(refused(data(), small), {"model.vocab = 6", "at least 7"});
   folder_.write("corpus/2", "\xff");
-  expect_says(refused(data()), {"corpus/2", "UTF-8"});
+  SharedCorpora anew({.folder = cache_.path()});
+  expect_says(message_of<ConfigError>([&] { open_data(data(), {}, 1, "", anew); }),
+              {"corpus/2", "UTF-8"});
 }
 
 }  // namespace

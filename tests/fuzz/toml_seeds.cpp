@@ -90,6 +90,8 @@ drop_factor = 0.5
 path = "corpus"
 hash = "0123456789abcdef"
 validation = 0.1
+tokenizer = "tokenizer.json"
+end_token = "</s>"
 [train]
 batch = 8
 validation_batches = 2

@@ -153,10 +153,11 @@ Opened open_hf(const ImportOptions& options, const Registries& registries) {
   written.model = folder->config().model;
   written.model.dtype = folder->type();
   const std::string toml = text("data.kind = \"synthetic\"\n", model_toml(written));
-  Opened out{options.file,
-             resolved_plan(toml, options.file + "/config.json", registries, options.plugins),
-             {},
-             {}};
+  Opened out{
+      options.file,
+      resolved_plan(toml, options.file + "/config.json as a plan", registries, options.plugins),
+      {},
+      {}};
   auto by_name = std::make_shared<std::map<std::string, const hf::Mapped*>>();
   for (const hf::Mapped& tensor : folder->tensors()) {
     out.tensors.push_back({tensor.name, folder->type(), tensor.shape, nullptr});
@@ -205,6 +206,9 @@ int import_command(const ImportOptions& options) {
   const auto there = newest_checkpoint(options.out);
   KUAFU_REQUIRE(!there, "--out ", options.out, " holds checkpoints, the newest ",
                 there.value_or(""), "; choose another folder");
+  const std::string plan_file = is_hf ? options.out + "/plan.toml" : "PLAN.toml";
+  KUAFU_REQUIRE(!is_hf || !std::filesystem::exists(plan_file), "--out: ", plan_file,
+                " is written beside the checkpoint, and there is one; choose another folder");
   const std::vector<std::string> own = missing_folders(options.out);
   try {
     write_checkpoint(options, from);
@@ -212,7 +216,6 @@ int import_command(const ImportOptions& options) {
     remove_empty_folders(own);  // the lock in it is gone
     throw;
   }
-  const std::string plan_file = is_hf ? options.out + "/plan.toml" : "PLAN.toml";
   if (is_hf) replace_file(plan_file, model_toml(from.plan));
   std::cout << "written: " << options.out << "/" << step_folder(0) << "  " << from.tensors.size()
             << " tensors of " << from.plan.model.kind << "; begin with: kuafu run " << plan_file

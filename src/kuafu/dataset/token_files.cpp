@@ -50,21 +50,26 @@ std::string narrowed(const std::vector<int32_t>& ids) {
   return bytes;
 }
 
-std::string sum_of(std::string_view bytes) { return hash_digits(bytes); }
+/// Of a head without its own checksum.
+std::string sum_of(Json head) {
+  head.erase("head_checksum");
+  return hash_digits(json_line(head));
+}
 
 std::string file_of(const TokenFiles::Source& source, const TokenShard& shard) {
   const int64_t width = width_of(source.vocab);
   const std::string ids =
       width == 2 ? narrowed<uint16_t>(shard.ids) : narrowed<uint32_t>(shard.ids);
-  const Json head = {{"kind", kKind},
-                     {"format", kFormat},
-                     {"name", source.name},
-                     {"about", source.about.substr(0, kHead / 2)},
-                     {"begin", shard.begin},
-                     {"end", shard.end},
-                     {"tokens", shard.ids.size()},
-                     {"bytes_per_token", width},
-                     {"checksum", sum_of(ids)}};
+  Json head = {{"kind", kKind},
+               {"format", kFormat},
+               {"name", source.name},
+               {"about", source.about.substr(0, kHead / 2)},
+               {"begin", shard.begin},
+               {"end", shard.end},
+               {"tokens", shard.ids.size()},
+               {"bytes_per_token", width},
+               {"checksum", hash_digits(ids)}};
+  head["head_checksum"] = sum_of(head);
   std::string file = json_line(head);
   KUAFU_CHECK(file.size() < kHead, "a head of ", file.size(), " bytes");
   file.resize(kHead - 1, ' ');
@@ -145,7 +150,8 @@ class TokenFiles::Mapped {
     KUAFU_REQUIRE(head.is_object(), "its head is no object");
     require_text(head, "kind", kKind);
     require_text(head, "name", source.name);
-    require_text(head, "checksum", sum_of(whole.substr(kHead)));
+    require_text(head, "head_checksum", sum_of(head));
+    require_text(head, "checksum", hash_digits(whole.substr(kHead)));
     KUAFU_REQUIRE(count_of(head, "format") == kFormat, "its format is not ", kFormat);
     KUAFU_REQUIRE(count_of(head, "begin") == begin, "it does not begin at byte ", begin,
                   " of the corpus");

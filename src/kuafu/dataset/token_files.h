@@ -24,7 +24,7 @@ struct TokenShard {
 ///       tokens-00000.bin            a head of 4,096 bytes: JSON, blanks, a line end; then ids of
 ///       tokens-00001.bin            2 or 4 bytes, little endian
 ///
-/// A head says format, NAME, bytes of the corpus, count and width of ids, and their XXH64. A shard gets
+/// A head says format, NAME, bytes of the corpus, count and width of ids, their XXH64 and its own. A shard gets
 /// its name by a rename when it is whole and on the disk: a process that was ended goes on behind it.
 class TokenFiles final : public TokenRow {
  public:

@@ -2,36 +2,20 @@
 #include "kuafu/hf/config.h"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
+#include "kuafu/hf/families.h"
 #include "kuafu/plan/kind_names.h"
 #include "kuafu/record/json_text.h"
 
 namespace kuafu::hf {
 namespace {
 
-struct FamilyName {
-  Family family;
-  const char* name;
-  const char* architecture;  ///< the class that has all of our tensors
-};
-constexpr FamilyName kFamilies[] = {{Family::kGpt2, "gpt2", "GPT2LMHeadModel"},
-                                    {Family::kOpt, "opt", "OPTForCausalLM"},
-                                    {Family::kLlama, "llama", "LlamaForCausalLM"},
-                                    {Family::kBert, "bert", "BertForPreTraining"},
-                                    {Family::kVit, "vit", "ViTForImageClassification"}};
-
-/// Their name of an activation, and ours.
-struct Activation {
-  const char* theirs;
-  const char* ours;
-};
-constexpr Activation kActivations[] = {
-    {"gelu_new", "gelu"}, {"gelu_pytorch_tanh", "gelu"}, {"gelu", "gelu_exact"}, {"relu", "relu"}};
+constexpr int64_t kMostTokens = 1 << 24, kMostWidth = 1 << 20, kMostLayers = 1 << 16;
 
 /// Members of a config, with their messages.
 class Members {
@@ -40,14 +24,29 @@ class Members {
 
   bool has(const char* name) const { return all_.contains(name) && !all_[name].is_null(); }
 
-  int64_t count(const char* name) const {
-    KUAFU_REQUIRE(has(name), file_, " has no ", name, ", a whole number from 1");
+  /// Bounds keep what is computed of counts, and lists of tensors, in bounds too; those of the plan's
+  /// keys are the same or narrower.
+  int64_t count(const char* name, std::optional<int64_t> otherwise = {},
+                int64_t most = kMostTokens) const {
+    if (!has(name) && otherwise) return *otherwise;
+    const std::string allowed = text("a whole number from 1 to ", most);
+    KUAFU_REQUIRE(has(name), file_, " has no ", name, ", ", allowed);
     const std::optional<int64_t> value = whole_number(all_[name]);
-    if (!value || *value < 1) refuse(name, "a whole number from 1");
+    if (!value || *value < 1 || *value > most) refuse(name, allowed);
     return *value;
   }
-  int64_t count(const char* name, int64_t otherwise) const {
-    return has(name) ? count(name) : otherwise;
+  int64_t width(const char* name) const { return count(name, {}, kMostWidth); }
+  int64_t layers(const char* name) const { return count(name, {}, kMostLayers); }
+  double epsilon(const char* name, double otherwise) const {
+    const double value = number(name, otherwise);
+    if (!(value > 0 && value < 1)) refuse(name, "a number above 0 and below 1");
+    return value;
+  }
+  /// Of rotary positions.
+  double base(const char* name) const {
+    const double value = number(name, 10000);
+    if (!(value > 1 && value <= 1e15)) refuse(name, "a number above 1, to 1e15");
+    return value;
   }
   double number(const char* name, double otherwise) const {
     if (!has(name)) return otherwise;
@@ -93,12 +92,12 @@ void read_gpt2(const Members& c, ModelPlan& m) {
   m.kind = model_kinds::kGpt;
   m.vocab = c.count("vocab_size");
   m.sequence = c.count("n_positions");
-  m.hidden = c.count("n_embd");
-  m.layers = c.count("n_layer");
-  m.heads = c.count("n_head");
+  m.hidden = c.width("n_embd");
+  m.layers = c.layers("n_layer");
+  m.heads = c.width("n_head");
   m.ffn = c.count("n_inner", 0);
   m.mlp = c.activation("activation_function", "gelu_new");
-  m.norm_epsilon = c.number("layer_norm_epsilon", 1e-5);
+  m.norm_epsilon = c.epsilon("layer_norm_epsilon", 1e-5);
   m.tied = c.flag("tie_word_embeddings", true);
   c.must_be("scale_attn_weights", true);
   c.must_be("scale_attn_by_inverse_layer_idx", false);
@@ -109,9 +108,9 @@ void read_opt(const Members& c, ModelPlan& m) {
   m.kind = model_kinds::kOpt;
   m.vocab = c.count("vocab_size");
   m.sequence = c.count("max_position_embeddings");
-  m.hidden = c.count("hidden_size");
-  m.layers = c.count("num_hidden_layers");
-  m.heads = c.count("num_attention_heads");
+  m.hidden = c.width("hidden_size");
+  m.layers = c.layers("num_hidden_layers");
+  m.heads = c.width("num_attention_heads");
   m.ffn = c.count("ffn_dim");
   m.mlp = c.activation("activation_function", "relu");
   m.post_norm = !c.flag("do_layer_norm_before", true);
@@ -133,14 +132,14 @@ void read_llama(const Members& c, ModelPlan& m) {
   m.bias = false;
   m.vocab = c.count("vocab_size");
   m.sequence = c.count("max_position_embeddings", 2048);
-  m.hidden = c.count("hidden_size");
-  m.layers = c.count("num_hidden_layers");
-  m.heads = c.count("num_attention_heads");
+  m.hidden = c.width("hidden_size");
+  m.layers = c.layers("num_hidden_layers");
+  m.heads = c.width("num_attention_heads");
   const int64_t pairs = c.count("num_key_value_heads", m.heads);
   m.kv_heads = pairs == m.heads ? 0 : pairs;
   m.ffn = c.count("intermediate_size");
-  m.norm_epsilon = c.number("rms_norm_eps", 1e-6);
-  m.rotary_base = c.number("rope_theta", 10000);
+  m.norm_epsilon = c.epsilon("rms_norm_eps", 1e-6);
+  m.rotary_base = c.base("rope_theta");
   m.tied = c.flag("tie_word_embeddings", false);
   c.must_be("attention_bias", false);
   c.must_be("mlp_bias", false);
@@ -150,10 +149,12 @@ void read_llama(const Members& c, ModelPlan& m) {
   }
   if (c.has("rope_scaling")) c.refuse("rope_scaling", "null: positions as they are");
   if (!c.has("rope_parameters")) return;  // the newer spelling of rope_theta
+  if (!c.at("rope_parameters").is_object()) c.refuse("rope_parameters", "an object");
   const Members rope(c.file(), c.at("rope_parameters"));
-  m.rotary_base = rope.number("rope_theta", 10000);
-  if (rope.word("rope_type", "default") != "default") {
-    c.refuse("rope_parameters", "rope_type \"default\": positions as they are");
+  m.rotary_base = rope.base("rope_theta");
+  if (rope.word("rope_type", "default") != "default" ||
+      rope.number("partial_rotary_factor", 1) != 1) {
+    c.refuse("rope_parameters", "rope_type \"default\" of all dims: positions as they are");
   }
 }
 
@@ -161,12 +162,12 @@ void read_bert(const Members& c, ModelPlan& m) {
   m.kind = model_kinds::kBert;
   m.vocab = c.count("vocab_size");
   m.sequence = c.count("max_position_embeddings");
-  m.hidden = c.count("hidden_size");
-  m.layers = c.count("num_hidden_layers");
-  m.heads = c.count("num_attention_heads");
+  m.hidden = c.width("hidden_size");
+  m.layers = c.layers("num_hidden_layers");
+  m.heads = c.width("num_attention_heads");
   m.ffn = c.count("intermediate_size");
   m.mlp = c.activation("hidden_act", "gelu");
-  m.norm_epsilon = c.number("layer_norm_eps", 1e-12);
+  m.norm_epsilon = c.epsilon("layer_norm_eps", 1e-12);
   c.must_be("is_decoder", false);
   c.must_be("tie_word_embeddings", true);
   if (c.count("type_vocab_size", 2) != 2) c.refuse("type_vocab_size", "2");
@@ -177,12 +178,12 @@ void read_bert(const Members& c, ModelPlan& m) {
 
 void read_vit(const Members& c, ModelPlan& m) {
   m.kind = model_kinds::kVit;
-  m.hidden = c.count("hidden_size");
-  m.layers = c.count("num_hidden_layers");
-  m.heads = c.count("num_attention_heads");
+  m.hidden = c.width("hidden_size");
+  m.layers = c.layers("num_hidden_layers");
+  m.heads = c.width("num_attention_heads");
   m.ffn = c.count("intermediate_size");
   m.mlp = c.activation("hidden_act", "gelu");
-  m.norm_epsilon = c.number("layer_norm_eps", 1e-12);
+  m.norm_epsilon = c.epsilon("layer_norm_eps", 1e-12);
   m.image = c.count("image_size", 224);
   m.patch = c.count("patch_size", 16);
   if (c.has("id2label")) {
@@ -202,21 +203,6 @@ void read_vit(const Members& c, ModelPlan& m) {
   m.sequence = side * side + 1;
 }
 
-/// Key by key: what a family has in one way only.
-void require(const std::string& key, const std::string& value, bool holds, Family family,
-             const std::string& wanted) {
-  KUAFU_REQUIRE(holds, "model.", key, " = ", value, ", and the family ", in_quotes(name_of(family)),
-                " has ", wanted, " only: such a model has no config.json; export it with ",
-                "--format safetensors");
-}
-
-std::string their_activation(const std::string& ours) {
-  for (const Activation& row : kActivations) {
-    if (ours == row.ours) return row.theirs;
-  }
-  return "silu";
-}
-
 }  // namespace
 
 std::vector<std::string> family_names() {
@@ -231,15 +217,22 @@ const char* name_of(Family family) {
       ->name;
 }
 
-Config read_config(const std::string& file) {
+Json read_object(const std::string& file, const char* what) {
+  const std::string bytes = read_file(file, what);
   Json all;
   try {
-    all = parse_json(read_file(file, "config of a Hugging Face model"));
+    all = parse_json(bytes);
   } catch (const ConfigError& e) {
-    throw ConfigError(std::string_view(e.what()).starts_with("byte") ? text(file, ": ", e.what())
-                                                                     : e.what());
+    throw ConfigError(text(file, " is no JSON: ", e.what()));
   }
   KUAFU_REQUIRE(all.is_object(), file, " is no JSON object, but ", json_excerpt(all));
+  const std::string repeated = repeated_key(bytes);
+  KUAFU_REQUIRE(repeated.empty(), file, " has ", in_quotes(as_utf8(repeated)), " twice");
+  return all;
+}
+
+Config read_config(const std::string& file) {
+  const Json all = read_object(file, "config of a Hugging Face model");
   const Members members(file, all);
   KUAFU_REQUIRE(members.has("model_type"), file, " has no model_type; known are ",
                 join(in_quotes(family_names())));
@@ -274,106 +267,6 @@ Config read_config(const std::string& file) {
   }
   if (config.model.ffn == 4 * config.model.hidden) config.model.ffn = 0;
   return config;
-}
-
-Family family_of(const ModelPlan& m) {
-  const bool is_llama = m.kind == model_kinds::kGpt && m.positions == "rotary";
-  KUAFU_REQUIRE(
-      m.kind == model_kinds::kGpt || m.kind == model_kinds::kOpt || m.kind == model_kinds::kBert ||
-          m.kind == model_kinds::kVit,
-      "model.kind = ", in_quotes(m.kind), " is of no family of Hugging Face that this ",
-      "build writes; those are of \"gpt\", \"opt\", \"bert\" and \"vit\"; export it with ",
-      "--format safetensors");
-  const Family family = is_llama                       ? Family::kLlama
-                        : m.kind == model_kinds::kGpt  ? Family::kGpt2
-                        : m.kind == model_kinds::kOpt  ? Family::kOpt
-                        : m.kind == model_kinds::kBert ? Family::kBert
-                                                       : Family::kVit;
-  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
-  require("parallel_blocks", flag(m.parallel_blocks), !m.parallel_blocks, family, "false");
-  require("norm", in_quotes(m.norm), m.norm == (is_llama ? "rms" : "layer"), family,
-          is_llama ? "\"rms\"" : "\"layer\"");
-  require("bias", flag(m.bias), m.bias == !is_llama, family, flag(!is_llama));
-  require("mlp", in_quotes(m.mlp), (m.mlp == "swiglu") == is_llama, family,
-          is_llama ? "\"swiglu\"" : "\"gelu\", \"gelu_exact\" or \"relu\"");
-  require("positions", in_quotes(m.positions), is_llama || m.positions == "learned", family,
-          "\"learned\"");
-  require("kv_heads", text(m.kv_heads), is_llama || m.kv_heads == 0 || m.kv_heads == m.heads,
-          family, "one for each head");
-  require("norm_epsilon", text(m.norm_epsilon), family != Family::kOpt || m.norm_epsilon == 1e-5,
-          family, "1e-5");
-  return family;
-}
-
-Json config_json(Family family, const ModelPlan& m, DType type) {
-  const int64_t ffn = m.ffn == 0 ? 4 * m.hidden : m.ffn;
-  const int64_t pairs = m.kv_heads == 0 ? m.heads : m.kv_heads;
-  const auto* const row = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                       [&](const FamilyName& r) { return r.family == family; });
-  const char* const dtype = type == DType::kF64    ? "float64"
-                            : type == DType::kBF16 ? "bfloat16"
-                            : type == DType::kF16  ? "float16"
-                                                   : "float32";
-  Json c = {{"model_type", row->name},
-            {"architectures", {row->architecture}},
-            {"torch_dtype", dtype},
-            {"tie_word_embeddings", m.tied}};
-  const std::string activation = their_activation(m.mlp);
-  if (family == Family::kGpt2) {
-    c.update({{"vocab_size", m.vocab},
-              {"n_positions", m.sequence},
-              {"n_embd", m.hidden},
-              {"n_layer", m.layers},
-              {"n_head", m.heads},
-              {"n_inner", ffn},
-              {"activation_function", activation},
-              {"layer_norm_epsilon", m.norm_epsilon}});
-    return c;
-  }
-  c.update({{"hidden_size", m.hidden},
-            {"num_hidden_layers", m.layers},
-            {"num_attention_heads", m.heads}});
-  if (family != Family::kVit) {
-    c.update({{"vocab_size", m.vocab}, {"max_position_embeddings", m.sequence}});
-  }
-  switch (family) {
-    case Family::kOpt:
-      c.update({{"ffn_dim", ffn},
-                {"activation_function", activation},
-                {"do_layer_norm_before", !m.post_norm},
-                {"word_embed_proj_dim", m.embedding == 0 ? m.hidden : m.embedding}});
-      break;
-    case Family::kLlama:
-      c.update({{"intermediate_size", ffn},
-                {"hidden_act", activation},
-                {"num_key_value_heads", pairs},
-                {"rms_norm_eps", m.norm_epsilon},
-                {"rope_theta", m.rotary_base}});
-      break;
-    case Family::kBert:
-      c.update({{"intermediate_size", ffn},
-                {"hidden_act", activation},
-                {"type_vocab_size", 2},
-                {"layer_norm_eps", m.norm_epsilon}});
-      break;
-    case Family::kVit: {
-      Json labels = Json::object();
-      for (int64_t i = 0; i < m.classes; ++i) labels[std::to_string(i)] = text("LABEL_", i);
-      c.erase("tie_word_embeddings");
-      c.update({{"intermediate_size", ffn},
-                {"hidden_act", activation},
-                {"layer_norm_eps", m.norm_epsilon},
-                {"image_size", m.image},
-                {"patch_size", m.patch},
-                {"num_channels", 3},
-                {"qkv_bias", true},
-                {"id2label", labels}});
-      break;
-    }
-    case Family::kGpt2:
-      break;
-  }
-  return c;
 }
 
 }  // namespace kuafu::hf

@@ -19,6 +19,10 @@ struct Config {
 std::vector<std::string> family_names();
 const char* name_of(Family family);
 
+/// JSON of a file, an object whose keys stand once. Throws ConfigError with the file; `what` is what it
+/// should be.
+Json read_object(const std::string& file, const char* what);
+
 /// Reads a config.json. Dropout is left out: it is a choice of training. Throws ConfigError with file and
 /// member: no JSON, another family (the nearest is named), a member that is missing or has a wrong
 /// type, and what the config asks and Kuafu has not, with what is allowed.

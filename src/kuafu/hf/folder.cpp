@@ -57,14 +57,9 @@ std::string canonical(Family family, const std::string& name, const std::set<std
 
 /// Files of an index, each once, in order.
 std::vector<std::string> files_of_index(const std::string& path) {
-  Json index;
-  try {
-    index = parse_json(read_file(path, "index"));
-  } catch (const ConfigError& e) {
-    throw ConfigError(text(path, ": ", e.what()));
-  }
-  const bool has_map = index.is_object() && index.contains("weight_map") &&
-                       index["weight_map"].is_object() && !index["weight_map"].empty();
+  const Json index = read_object(path, "index of weights");
+  const bool has_map = index.contains("weight_map") && index["weight_map"].is_object() &&
+                       !index["weight_map"].empty();
   KUAFU_REQUIRE(has_map, path, " has no weight_map, an object of files by tensor");
   std::set<std::string> files;
   for (const auto& [name, file] : index["weight_map"].items()) {
@@ -93,8 +88,14 @@ Folder::Folder(const std::string& path) : path_(path) {
                 kIndex,
                 "; weights in other formats (pytorch_model.bin) are not read: "
                 "save_pretrained(..., safe_serialization=True) writes these");
+  KUAFU_REQUIRE(!is_sharded || !fs::exists(one, error), path, " has both ", kOneFile, " and ",
+                kIndex, ", and they may be of two models; remove one");
   if (is_sharded) {
-    for (const std::string& file : files_of_index(index)) open(path + "/" + file);
+    for (const std::string& file : files_of_index(index)) {
+      KUAFU_REQUIRE(fs::exists(path + "/" + file, error), index, " names ", file,
+                    ", which is not in this folder");
+      open(path + "/" + file);
+    }
   } else {
     open(one);
   }
@@ -102,20 +103,21 @@ Folder::Folder(const std::string& path) : path_(path) {
 }
 
 void Folder::open(const std::string& path) {
-  files_.push_back(std::make_unique<Safetensors>(path, SafetensorsKind::kPlain));
+  // In the cache of downloads every file is a link.
+  std::error_code error;
+  const std::string own = fs::is_symlink(path, error) ? fs::canonical(path, error).string() : path;
+  files_.push_back(
+      std::make_unique<Safetensors>(own.empty() ? path : own, SafetensorsKind::kPlain));
 }
 
 void Folder::match() {
-  std::set<std::string> known;
   std::map<std::string, const Mapped*> wanted;
   for (const Mapped& ours : tensors_) {
-    for (const Part& part : ours.parts) {
-      known.insert(part.name);
-      wanted.emplace(part.name, &ours);
-    }
+    for (const Part& part : ours.parts) wanted.emplace(part.name, &ours);
   }
+  std::set<std::string> known;
+  for (const auto& [name, ours] : wanted) known.insert(name);
   const std::vector<std::string> names(known.begin(), known.end());
-  bool has_type = false;
   for (const auto& file : files_) {
     for (const auto& [name, entry] : file->entries()) {
       const std::string own = canonical(config_.family, name, known);
@@ -124,26 +126,25 @@ void Folder::match() {
             is_passed_over(config_.family, config_.model, own) ||
             is_passed_over(config_.family, config_.model, prefix_of(config_.family) + own);
         KUAFU_REQUIRE(is_over, file->path(), ": tensor ", in_quotes(as_utf8(name)),
-                      " is none of a ", name_of(config_.family),
-                      " of this config; nearest: ", nearest(as_utf8(own), names));
+                      " is none of the family ", in_quotes(name_of(config_.family)),
+                      " by this config.json; nearest: ", nearest(as_utf8(own), names));
         continue;
       }
       const auto [there, is_new] = theirs_.try_emplace(own, Theirs{file.get(), name});
-      KUAFU_REQUIRE(is_new, file->path(), ": tensor ", as_utf8(name), " is there twice, in ",
-                    there->second.file->path(), " too");
+      KUAFU_REQUIRE(is_new, file->path(), ": tensor ", name, " is there twice, as ",
+                    there->second.name, " in ", there->second.file->path(), " too");
       const Mapped& ours = *wanted.at(own);
       KUAFU_REQUIRE(entry.shape == ours.theirs, file->path(), ": tensor ", name, " is ",
-                    to_string(entry.shape), ", by the config it is ", to_string(ours.theirs));
-      if (!has_type) type_ = entry.dtype;
-      has_type = true;
+                    to_string(entry.shape), ", by config.json it is ", to_string(ours.theirs));
+      if (theirs_.size() == 1) type_ = entry.dtype;
       KUAFU_REQUIRE(entry.dtype == type_, file->path(), ": tensor ", name, " is ",
                     to_string(entry.dtype), ", others are ", to_string(type_),
                     "; weights of one type are read");
     }
   }
   for (const std::string& name : names) {
-    KUAFU_REQUIRE(theirs_.contains(name), path_, " has no tensor ", name, ", which a ",
-                  name_of(config_.family), " of this config has, of ",
+    KUAFU_REQUIRE(theirs_.contains(name), path_, " has no tensor ", name, ", which the family ",
+                  in_quotes(name_of(config_.family)), " by this config.json has, of ",
                   to_string(wanted.at(name)->theirs));
   }
   const bool is_float =
@@ -198,60 +199,89 @@ std::vector<Filled> filled(const std::vector<Mapped>& tensors) {
   return all;
 }
 
-}  // namespace
-
-void write_folder(const std::string& path, Family family, const ModelPlan& model, DType type,
-                  const std::function<std::vector<char>(const Mapped&)>& read,
-                  int64_t shard_bytes) {
-  const std::vector<Mapped> tensors = mapping(family, model);
-  const std::vector<Filled> all = filled(tensors);
+/// Which files there are, and the tensors of each.
+std::vector<std::vector<TensorBytes>> shards_of(const std::vector<Filled>& all, DType type,
+                                                int64_t most) {
   std::vector<std::vector<TensorBytes>> shards(1);
-  int64_t in_shard = 0, bytes = 0;
+  int64_t in_shard = 0;
   for (const Filled& f : all) {
     const TensorBytes t{f.name, type, f.shape, nullptr};
-    if (in_shard > 0 && in_shard + t.bytes() > shard_bytes) {
+    if (in_shard > 0 && in_shard + t.bytes() > most) {
       shards.emplace_back();
       in_shard = 0;
     }
     shards.back().push_back(t);
     in_shard += t.bytes();
-    bytes += t.bytes();
   }
+  return shards;
+}
+
+using ReadOurs = std::function<std::vector<char>(const Mapped&)>;
+
+/// The weights into a folder, and where each lies: {"total_size": bytes, "weight_map": {...}}.
+Json write_shards(const std::string& folder, const std::vector<Filled>& all, DType type,
+                  int64_t most, const ReadOurs& read) {
+  const std::vector<std::vector<TensorBytes>> shards = shards_of(all, type, most);
+  Json map = Json::object();
+  const Mapped* last = nullptr;
+  std::vector<char> ours;
+  size_t next = 0;
+  int64_t bytes = 0;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    char name[64];
+    std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
+    const std::string file = shards.size() == 1 ? kOneFile : name;
+    SafetensorsWriter writer(folder + "/" + file, shards[s], {{"format", "pt"}});
+    for (const TensorBytes& t : shards[s]) {
+      const Filled& f = all[next++];
+      map[f.name] = file;
+      bytes += t.bytes();
+      std::vector<char> theirs;
+      for (const auto& [from, part] : f.from) {
+        if (from != last) {
+          ours = {};
+          ours = read(*from);
+        }
+        last = from;
+        theirs.resize(static_cast<size_t>(t.bytes()));  // after reading, which needs room too
+        scatter(*from, part, size_of(type), ours.data(), theirs.data());
+      }
+      writer.add(theirs.data());
+    }
+    writer.finish();
+  }
+  if (shards.size() == 1) return nullptr;
+  return {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
+}
+
+/// True for nothing, and for what an export that was ended has left.
+bool is_left_over(const std::string& partial) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(partial, error))) return true;
+  if (!fs::is_directory(fs::symlink_status(partial, error))) return false;
+  for (const auto& entry : fs::directory_iterator(partial, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != kConfig && !name.starts_with("model")) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void write_folder(const std::string& path, Family family, const ModelPlan& model, DType type,
+                  const ReadOurs& read, int64_t shard_bytes) {
+  const std::vector<Mapped> tensors = mapping(family, model);
+  const std::vector<Filled> all = filled(tensors);
   const std::string partial = path + ".partial";
   std::error_code error;
+  KUAFU_REQUIRE(is_left_over(partial), "--out: ", partial,
+                " is where the folder is made, and there is one that no export has left; move it "
+                "away, or choose another name");
   fs::remove_all(partial, error);
   make_writable_folder(partial, "--out");
   try {
-    Json map = Json::object();
-    const Mapped* last = nullptr;
-    std::vector<char> ours;
-    size_t next = 0;
-    for (size_t s = 0; s < shards.size(); ++s) {
-      char name[64];
-      std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
-      const std::string file = shards.size() == 1 ? kOneFile : name;
-      SafetensorsWriter writer(partial + "/" + file, shards[s], {{"format", "pt"}});
-      for (const TensorBytes& t : shards[s]) {
-        const Filled& f = all[next++];
-        map[f.name] = file;
-        std::vector<char> theirs;
-        for (const auto& [from, part] : f.from) {
-          if (from != last) {
-            ours = {};
-            ours = read(*from);
-          }
-          last = from;
-          theirs.resize(static_cast<size_t>(t.bytes()));  // after reading, which needs room too
-          scatter(*from, part, size_of(type), ours.data(), theirs.data());
-        }
-        writer.add(theirs.data());
-      }
-      writer.finish();
-    }
-    if (shards.size() > 1) {
-      replace_file(partial + "/" + kIndex,
-                   json_document({{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}));
-    }
+    const Json index = write_shards(partial, all, type, shard_bytes, read);
+    if (!index.is_null()) replace_file(partial + "/" + kIndex, json_document(index));
     replace_file(partial + "/" + kConfig, json_document(config_json(family, model, type)));
     sync_folder(partial);
     fs::rename(partial, path);

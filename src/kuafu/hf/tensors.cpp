@@ -2,7 +2,6 @@
 #include "kuafu/hf/tensors.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/plan/kind_names.h"
@@ -206,55 +205,7 @@ std::vector<Mapped> vit(const ModelPlan& m) {
   return t.take();
 }
 
-/// Calls move(ours, theirs) with the offsets of every element of a part, in tiles that stay in the
-/// cache where the two orders differ.
-template <class Move>
-void each(const Mapped& t, size_t part, const Move& move) {
-  constexpr int64_t kTile = 64;
-  const auto parts = static_cast<int64_t>(t.parts.size()), p = static_cast<int64_t>(part);
-  const int64_t lines = t.lines(), all = t.places(), places = all / parts;
-  const int64_t first = t.parts[part].first, b = t.block;
-  int64_t elements = 1;
-  for (const int64_t extent : t.theirs) elements *= extent;
-  const int64_t stride = elements / lines;  // places of one of their lines
-  for (int64_t line0 = 0; line0 < lines; line0 += kTile) {
-    for (int64_t place0 = 0; place0 < places; place0 += kTile) {
-      for (int64_t line = line0; line < std::min(lines, line0 + kTile); ++line) {
-        for (int64_t place = place0; place < std::min(places, place0 + kTile); ++place) {
-          const int64_t own = (place / b * parts + p) * b + place % b;
-          move(t.along_rows ? own * lines + line : line * all + own,
-               t.is_transposed ? (first + place) * lines + line : line * stride + first + place);
-        }
-      }
-    }
-  }
-}
-
-template <class Element>
-void gather_as(const Mapped& t, size_t part, const char* theirs, char* ours) {
-  each(t, part, [&](int64_t to, int64_t from) {
-    std::memcpy(ours + to * static_cast<int64_t>(sizeof(Element)),
-                theirs + from * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
-  });
-}
-
-template <class Element>
-void scatter_as(const Mapped& t, size_t part, const char* ours, char* theirs) {
-  each(t, part, [&](int64_t from, int64_t to) {
-    std::memcpy(theirs + to * static_cast<int64_t>(sizeof(Element)),
-                ours + from * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
-  });
-}
-
 }  // namespace
-
-int64_t Mapped::places() const { return along_rows || shape.size() == 1 ? shape[0] : shape[1]; }
-
-int64_t Mapped::lines() const {
-  int64_t elements = 1;
-  for (const int64_t extent : shape) elements *= extent;
-  return elements / places();
-}
 
 std::vector<Mapped> mapping(Family family, const ModelPlan& model) {
   switch (family) {
@@ -290,20 +241,6 @@ bool is_passed_over(Family family, const ModelPlan& model, const std::string& th
       return false;
   }
   return false;
-}
-
-void gather(const Mapped& tensor, size_t part, int64_t bytes, const char* theirs, char* ours) {
-  if (bytes == 8) return gather_as<uint64_t>(tensor, part, theirs, ours);
-  if (bytes == 4) return gather_as<uint32_t>(tensor, part, theirs, ours);
-  KUAFU_CHECK(bytes == 2, "elements of ", bytes, " bytes");
-  gather_as<uint16_t>(tensor, part, theirs, ours);
-}
-
-void scatter(const Mapped& tensor, size_t part, int64_t bytes, const char* ours, char* theirs) {
-  if (bytes == 8) return scatter_as<uint64_t>(tensor, part, ours, theirs);
-  if (bytes == 4) return scatter_as<uint32_t>(tensor, part, ours, theirs);
-  KUAFU_CHECK(bytes == 2, "elements of ", bytes, " bytes");
-  scatter_as<uint16_t>(tensor, part, ours, theirs);
 }
 
 }  // namespace kuafu::hf
