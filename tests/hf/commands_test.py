@@ -45,6 +45,47 @@ class Commands(page.Trips):
         with open(out, encoding="utf-8") as file:
             self.assertEqual(json.load(file)["resumed_from"], 0)
 
+    def losses(self, settings, *words, code=0):
+        out = self.path("run.json")
+        said = page.kuafu("run", "/dev/null", *(w for s in [*page.SMALL, *settings] for w in ("--set", s)), "--json", out, *words,
+                          code=code)
+        with open(out, encoding="utf-8") as file:
+            return json.load(file).get("loss"), said
+
+    def test_a_run_begins_from_weights_of_each_form(self):
+        theirs = self.exported()
+        page.kuafu("export", self.path("saved"), "--out", self.path("w.safetensors"))
+        page.kuafu("import", theirs, "--format", "hf", "--out", self.path("begun"))
+        for dtype in ("f64", "bf16"):
+            own = [*OPT, "model.dtype=" + dtype, "optimizer.kind=sgd"]
+            expected, _ = self.losses(own, "--from", self.path("begun"), "--checkpoint", self.path("moved-" + dtype))
+            anew, _ = self.losses(own)
+            self.assertNotEqual(expected, anew)
+            for init in (theirs, self.path("saved"), self.path("saved/step-00000002"), self.path("w.safetensors")):
+                self.assertEqual(self.losses(own, "--init", init, "--certify")[0], expected)
+        own = [*OPT, "optimizer.kind=sgd"]
+        expected, _ = self.losses(own, "--init", theirs)
+        for plan in (["parallel.tensor.mode=2d", "parallel.tensor.size=4"], ["parallel.data.size=2", "parallel.zero=3"],
+                     ["parallel.pipeline.size=2", "train.micro_batch=2"]):
+            for a, b in zip(self.losses([*own, *plan], "--init", theirs)[0], expected):
+                self.assertAlmostEqual(a / b, 1, delta=1e-12)
+        # A run that was saved goes on from there, not from the weights that it began with.
+        there = ["--init", theirs, "--checkpoint", self.path("tuned"), "--resume"]
+        whole, _ = self.losses(own, *there)
+        self.assertEqual(whole, expected)
+        _, said = self.losses([*own, "train.steps=3"], *there, "--resume-with-changes")
+        self.assertIn("resumed from    step 2", said)
+
+    def test_what_a_run_cannot_begin_from(self):
+        theirs = self.exported()
+        for words, says in ((["--init", self.path("none")], "there is none; give a folder of Hugging Face's"),
+                            (["--init", theirs, "--set", "model.norm_epsilon=0.1"], "model.norm_epsilon = 1e-05"),
+                            (["--init", theirs, "--world", "simulated"], "computes no numbers"),
+                            (["--init", theirs, "--from", self.path("saved"), "--checkpoint", self.path("x")], "leave one out")):
+            loss, said = self.losses(OPT, *words, code=2)
+            self.assertIsNone(loss)
+            self.assertIn(says, said)
+
     def test_bad_folders_are_one_error_and_leave_nothing(self):
         self.exported()
         config, weights = self.path("theirs/config.json"), self.path("theirs/model.safetensors")

@@ -93,6 +93,28 @@ class Steps(Folders):
             with self.each(family=name):
                 self.steps_of(name)
 
+    def test_begin_straight_from_a_folder(self):
+        """`--init`: no checkpoint between; each rank reads its part."""
+        for name in ("gpt2", "opt-350m", "llama-grouped", "bert", "vit"):
+            with self.each(family=name):
+                model = families.make(name)
+                begun = self.begin(name, model, max_shard_size="15KB")
+                with families.FullPrecision():
+                    loss, _ = families.stepped(name, model)
+                for mode, size, depth in SCHEMES.values():
+                    own = self.run_init(name, begun, [f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
+                                                      *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])])
+                    self.assertLess(abs(own / loss - 1), families.bound(name, EPSILON[torch.float64]))
+
+    def run_init(self, name, begun, more):
+        text, out = self.path("text"), self.path("run.json")
+        with open(text, "wb") as file:
+            file.write(families.corpus(name)[0])
+        words = [w for s in [*families.settings(name, text), "model.dtype=f64", *more] for w in ("--set", s)]
+        page.kuafu("run", os.path.join(begun, "plan.toml"), "--init", self.path(name), "--json", out, *words)
+        with open(out, encoding="utf-8") as file:
+            return json.load(file)["loss"][0]
+
     def test_of_llama_as_transformers_rounds_it(self):
         """Its norms and angles are in f32 there."""
         model = families.make("llama")

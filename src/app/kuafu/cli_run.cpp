@@ -104,6 +104,12 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
                  "begin from this checkpoint, such as saved/best, and save into another DIR; with "
                  "--resume only where DIR holds none")
       ->type_name("CHECKPOINT");
+  app.add_option(
+         "--init", call.init,
+         "begin at step 0 with these weights: a folder of Hugging Face's transformers, a "
+         "checkpoint, or a file of `kuafu export`; model as in the plan; with --resume only "
+         "where DIR holds no checkpoint")
+      ->type_name("WEIGHTS");
   app.add_flag("--resume-with-changes", call.is_resumed_with_changes,
                "the same, and data, seed, schedule and optimizer values may be others too");
 }
@@ -124,6 +130,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --steps 1000 --stop-at 300 --checkpoint saved
   kuafu run plan.toml --checkpoint saved --set train.validate_every=100    # saved/best: the lowest
   kuafu run plan.toml --checkpoint tuned --from saved/best --steps 2000 --resume-with-changes    # a schedule over 2000 steps
+  kuafu run plan.toml --init opt-125m --steps 1000 --checkpoint tuned
   kuafu run plan.toml --checkpoint saved --resume --stop-after 2h --log run.csv --tensorboard board
   kuafu run plan.toml --set train.telemetry=true --log run.csv --tensorboard board    # every layer, noise scale
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096

@@ -52,6 +52,7 @@ struct WorkerCall {
   int64_t save_every = 0;
   int64_t keep = 0;
   std::string begin_from;  ///< a checkpoint
+  std::string init;        ///< weights
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

@@ -42,6 +42,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (call.save_every > 0) add("--every", text(call.save_every));
   if (call.keep > 0) add("--keep", text(call.keep));
   add("--from", call.begin_from);
+  add("--init", call.init);
   if (call.is_resumed) words.emplace_back("--resume");
   if (call.is_resumed_with_changes) words.emplace_back("--resume-with-changes");
   if (call.is_save_async) words.emplace_back("--async");

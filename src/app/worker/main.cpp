@@ -67,6 +67,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--keep", o.keep)->check(CLI::PositiveNumber);
   app.add_flag("--resume", o.is_resumed);
   app.add_option("--from", o.begin_from);
+  app.add_option("--init", o.init);
   app.add_flag("--resume-with-changes", o.is_resumed_with_changes);
   app.add_flag("--async", o.is_save_async);
   app.add_flag("--of-suite", o.is_of_suite);

@@ -48,6 +48,7 @@ struct WorkerOptions {
   int64_t save_every = 0;       ///< steps; 0: after the last one only
   int64_t keep = 0;             ///< newest checkpoints that stay; 0: all
   std::string begin_from;       ///< a checkpoint; empty: none
+  std::string init;             ///< weights; empty: those of the seed
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

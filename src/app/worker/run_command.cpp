@@ -136,6 +136,7 @@ class Run {
       if (plan_.memory.has_disk()) check_disk(plan_.memory.disk_path);
     });
     head_["parameters"] = parameters_json(model_parts(plan_, registries_));
+    init_ = init_of(options_, world_, plan_, registries_);
     checkpoint_ = save_options_of(options_, world_, plan_);
     check_timeline(options_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
@@ -158,6 +159,7 @@ class Run {
   void run_real() {
     RunOptions run;
     run.checkpoint = checkpoint_;
+    if (init_) run.init = &*init_;
     run.goes_on_later = steps_beyond(options_).has_value();
     run.is_certified = options_.is_certified;
     run.certificate_memory = options_.certify_memory;
@@ -420,6 +422,7 @@ class Run {
   Plan plan_;
   DataOpener open_data_ = data_opener();
   SaveOptions checkpoint_;
+  std::optional<NamedWeights> init_;
   Json head_;
   std::vector<Trace> oracles_;  ///< a real run's, a rank each; empty: none
   mutable std::mutex kept_mutex_;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <system_error>
 
+#include "app/worker/given_weights.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/launcher.h"
@@ -212,6 +213,17 @@ void check_checkpoint_folder(const std::string& folder) {
 }
 
 }  // namespace
+
+std::optional<NamedWeights> init_of(const WorkerOptions& options, const std::string& world,
+                                    const Plan& plan, const Registries& registries) {
+  if (options.init.empty()) return {};
+  KUAFU_REQUIRE(options.begin_from.empty(), "--init ", options.init, " and --from ",
+                options.begin_from, ": a run begins from one of them; leave one out");
+  KUAFU_REQUIRE(world != worlds::kSimulated,
+                "--init: the simulated world computes no numbers, so weights have no effect; leave "
+                "it out, or use --world threads");
+  return open_init(options.init, plan, registries, options.plugins);
+}
 
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan) {

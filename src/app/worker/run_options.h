@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ std::string device_of(const WorkerOptions& options, const std::string& world, co
 
 /// `--certify`. A suite may ask it of all its cases, of which those of other worlds are certified.
 void check_certify(const WorkerOptions& options, const std::string& world);
+
+/// What `--init` names, opened; none without it.
+std::optional<NamedWeights> init_of(const WorkerOptions& options, const std::string& world,
+                                    const Plan& plan, const Registries& registries);
 
 /// What `--checkpoint` and its companions ask.
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,

@@ -75,6 +75,7 @@ void add_options(Json& all, const WorkerOptions& o) {
   add("--every", o.save_every, none.save_every);
   add("--keep", o.keep, none.keep);
   add("--from", o.begin_from, none.begin_from);
+  add("--init", o.init, none.init);
   add("--resume", o.is_resumed, none.is_resumed);
   add("--resume-with-changes", o.is_resumed_with_changes, none.is_resumed_with_changes);
   add("--async", o.is_save_async, none.is_save_async);

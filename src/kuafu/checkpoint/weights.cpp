@@ -100,11 +100,9 @@ void require_finite(const Safetensors& from, const std::string& name,
                 index_of(at, entry.shape), "; a run could only diverge from there");
 }
 
-void import_weights(const std::vector<TensorBytes>& tensors,
-                    const std::function<std::vector<char>(const std::string& name)>& read,
-                    const Metadata& state, const std::string& root) {
+void import_weights(const NamedWeights& from, const Metadata& state, const std::string& root) {
   std::vector<Piece> pieces;
-  for (const TensorBytes& t : tensors) {
+  for (const TensorBytes& t : from.tensors) {
     pieces.push_back({t.name, t.dtype, t.shape, whole(t.shape), nullptr});
   }
   const CheckpointWriter writer(root, 0);
@@ -112,7 +110,7 @@ void import_weights(const std::vector<TensorBytes>& tensors,
   std::vector<char> bytes;
   writer.write(0, pieces, [&](size_t i) {
     bytes = {};  // one tensor at a time
-    bytes = read(pieces[i].name);
+    bytes = from.read(pieces[i].name);
     return bytes.data();
   });
   writer.commit(1, state);

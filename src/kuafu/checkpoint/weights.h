@@ -22,6 +22,13 @@ inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kStateKey = "weights_only";
 }  // namespace weights
 
+/// A model's whole tensors, wherever they come from. Several ranks may read at once.
+struct NamedWeights {
+  std::string path;
+  std::vector<TensorBytes> tensors;  ///< without their data
+  std::function<std::vector<char>(const std::string& name)> read;
+};
+
 /// Names of a checkpoint's tensors without what an optimizer of that kind keeps of them, in order.
 std::vector<std::string> weight_names(const Checkpoint& from, const std::string& optimizer);
 
@@ -36,11 +43,8 @@ int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& n
 void require_finite(const Safetensors& from, const std::string& name,
                     const std::vector<char>& bytes);
 
-/// Writes tensors (without their data) as the checkpoint of step 0 in folder `root`, whose state is
-/// `state`; `read` gives the bytes of one at a time. Throws ConfigError for what the folder has wrong,
-/// and what `read` throws; then there is no checkpoint.
-void import_weights(const std::vector<TensorBytes>& tensors,
-                    const std::function<std::vector<char>(const std::string& name)>& read,
-                    const Metadata& state, const std::string& root);
+/// Writes them as the checkpoint of step 0 in folder `root`, whose state is `state`, one at a time. Throws ConfigError for what the folder has wrong,
+/// and what reading throws; then there is no checkpoint.
+void import_weights(const NamedWeights& from, const Metadata& state, const std::string& root);
 
 }  // namespace kuafu

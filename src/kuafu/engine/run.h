@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kuafu/base/trace.h"
+#include "kuafu/checkpoint/weights.h"
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/engine/measuring/validation.h"
@@ -59,7 +60,7 @@ struct RankResult {
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::vector<PushOrder> pushes;            ///< one a server; none where replicas are in step
   std::vector<int64_t> met;                 ///< steps after which those that are not had settled
-  std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
+  std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint; 0: `init`
   std::vector<std::string> resume_changes;  ///< what it learns otherwise since: both values
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
@@ -100,6 +101,8 @@ struct RunOptions {
   /// them is in its series where `train.validate_every` has it.
   bool goes_on_later = false;
   SaveOptions checkpoint;  ///< no folder: none
+  /// What it begins with where it goes on from no checkpoint; null: weights of the plan's seed.
+  const NamedWeights* init = nullptr;
   /// Called on every rank with what it measured, before that is certified: a certificate may end
   /// badly, and then costs no results. It may communicate over the world.
   std::function<void(const RankResult& measured)> on_measured;

@@ -10,6 +10,7 @@
 #include "kuafu/engine/divergence.h"
 #include "kuafu/engine/measuring/measured_peak.h"
 #include "kuafu/engine/proof/certificate_replay.h"
+#include "kuafu/engine/saving/given_weights.h"
 #include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
@@ -53,8 +54,12 @@ Training::Training(const Plan& plan, const Registries& registries, const RunOpti
     result.resume_changes = saver_->changes();
     result.validation = saver_->validation();
     if (plan.train.telemetry) result.telemetry = saver_->telemetry();
-    meters.book.restart();  // what loading took is no step's
   }
+  if (options.init != nullptr && !result.resumed_from) {
+    begin_with(*options.init, engine, world);
+    result.resumed_from = 0;
+  }
+  if (result.resumed_from) meters.book.restart();  // what loading took is no step's
   // What an earlier run of the folder recorded stays, also where this one records none.
   if (saver_) saver_->add_telemetry(plan.train.telemetry ? result.telemetry : saver_->telemetry());
   if (plan.train.telemetry && result.telemetry.is_empty())
@@ -107,7 +112,7 @@ void Training::catch_up() {
   const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
   const bool is_last = steps == plan_.train.steps && !options_.goes_on_later;
   const bool is_due = every > 0 && steps > 0 && (steps % every == 0 || is_last);
-  const bool goes_on = result_.resumed_from && saver_->goes_on();
+  const bool goes_on = result_.resumed_from && saver_ && saver_->goes_on();
   if (!goes_on || !is_due || result_.validation.has(steps)) return;
   asked_ = {};
   if (const std::optional<double> loss = validation_loss()) {

@@ -75,13 +75,14 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
   return changes;
 }
 
-void check_same_model(const Plan& saved, const Plan& now, std::string_view saved_as) {
+void check_same_model(const Plan& saved, const Plan& now, std::string_view saved_as,
+                      std::string_view instead) {
   for (const plan::Key& key : plan::keys()) {
     if (key.section() != "model" || !is_of_state(key)) continue;
     const std::string before = plan::print(key, saved), after = plan::print(key, now);
     KUAFU_REQUIRE(before == after, saved_as, " has weights of a model with ", key.name, " = ",
                   before, ", the plan has ", key.name, " = ", after, "; set ", key.name, " = ",
-                  before, ", or begin without --resume in another folder");
+                  before, ", or ", instead);
   }
 }
 

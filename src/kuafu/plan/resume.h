@@ -29,6 +29,8 @@ void check_resumable(const Plan& saved, const Plan& now, std::string_view saved_
                      ResumeChanges changes = ResumeChanges::kRefused);
 
 /// The same where weights alone were saved: the model must agree, all else is the plan's own.
-void check_same_model(const Plan& saved, const Plan& now, std::string_view saved_as);
+/// `instead` is what else can be done.
+void check_same_model(const Plan& saved, const Plan& now, std::string_view saved_as,
+                      std::string_view instead = "begin without --resume in another folder");
 
 }  // namespace kuafu

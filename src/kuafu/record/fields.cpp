@@ -323,7 +323,7 @@ std::vector<FieldDoc> checkpoint_fields() {
   return {
       {"resumed_from", T::kInteger, kOptional, true, "steps",
        "steps that the checkpoint had done from which the run went on; all that was measured is of "
-       "the steps after it; null where it began anew"},
+       "the steps after it; 0 with `--init`; null where it began anew"},
       {"resume_changes", T::kText, kOptional, true, "",
        "how it learns otherwise since, both values of each key; null where it learns as it did"},
       {"checkpoint", T::kObject, kOptional, true, "",

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/checkpoint/weights.h"
+#include "kuafu/engine/registries.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// Weights that a run may begin with, and a plan of their model, whose other keys are defaults. Those
+/// that open them hold tensors to the model: none is missing, none is too many, each has its shape.
+struct GivenWeights {
+  Plan plan;
+  NamedWeights weights;
+};
+
+/// What `kuafu export` wrote, or another file of its form. Throws ConfigError with file and tensor.
+GivenWeights open_plain_file(const std::string& path, const Registries& registries,
+                             const std::vector<std::string>& plugins);
+
+/// A folder of Hugging Face's transformers.
+GivenWeights open_hf_folder(const std::string& path, const Registries& registries,
+                            const std::vector<std::string>& plugins);
+
+/// What `--init` names: either of these, or a checkpoint. Throws ConfigError where it is of another
+/// model than the plan's, with the key.
+NamedWeights open_init(const std::string& path, const Plan& plan, const Registries& registries,
+                       const std::vector<std::string>& plugins);
+
+/// [model] of a plan: keys that are not the defaults.
+std::string model_toml(const Plan& plan);
+
+}  // namespace kuafu
