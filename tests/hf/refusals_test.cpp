@@ -114,7 +114,6 @@ TEST_F(Refused, CountsThatAreNone) {
     expect_says(config("vocab_size", value),
                 {"config.json: vocab_size is " + json_excerpt(value), "a whole number from 1 to"});
   }
-  // No list of so many tensors is made.
   expect_says(config("num_hidden_layers", 1'000'000'000'000), {"1 to 65536"});
   expect_says(config("ffn_dim", nullptr), {"has no ffn_dim", "a whole number from 1"});
   expect_says(config("num_attention_heads", 5), {"5 heads", "12"});
