@@ -31,9 +31,17 @@ struct Moved {
     return ours[static_cast<size_t>(row * tensor.shape[1] + column)];
   }
 
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const Part& part : tensor.parts) out.push_back(part.name);
+    return out;
+  }
+
   Mapped tensor;
   std::vector<uint32_t> ours;
 };
+
+using Names = std::vector<std::string>;
 
 constexpr int64_t kH = 12, kD = 4;  // of models(): three heads
 
@@ -41,6 +49,11 @@ constexpr int64_t kH = 12, kD = 4;  // of models(): three heads
 TEST(HfTensors, TakeQueriesKeysAndValuesHeadByHead) {
   const Moved weight(test::models()[2], "blocks.1.attn.qkv.weight");
   const Moved bias(test::models()[2], "blocks.1.attn.qkv.bias");
+  const std::string self = "model.decoder.layers.1.self_attn.";
+  EXPECT_EQ(weight.names(),
+            (Names{self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}));
+  EXPECT_EQ(bias.names(),
+            (Names{self + "q_proj.bias", self + "k_proj.bias", self + "v_proj.bias"}));
   for (int64_t n = 0; n < 3; ++n) {
     for (int64_t i = 0; i < 3; ++i) {
       for (int64_t d = 0; d < kD; ++d) {
@@ -69,6 +82,8 @@ TEST(HfTensors, TakeThePackedTensorOfAGpt2) {
 // Column 2 j is the gate of j, 2 j + 1 its value.
 TEST(HfTensors, TakeGatesAndValuesInPairs) {
   const Moved up(test::models()[4], "blocks.0.mlp.up.weight");
+  const std::string mlp = "model.layers.0.mlp.";
+  EXPECT_EQ(up.names(), (Names{mlp + "gate_proj.weight", mlp + "up_proj.weight"}));
   for (int64_t row = 0; row < kH; ++row) {
     for (int64_t j = 0; j < 20; ++j) {
       EXPECT_EQ(up.at(row, 2 * j), j * kH + row);
@@ -80,6 +95,8 @@ TEST(HfTensors, TakeGatesAndValuesInPairs) {
 // Six heads of 2, two of keys: column (2 n + i) D + d is a key (i = 0) or value (1) of head n.
 TEST(HfTensors, TakeKeysAndValuesOfFewerHeads) {
   const Moved kv(test::models()[5], "blocks.0.attn.kv.weight");
+  const std::string self = "model.layers.0.self_attn.";
+  EXPECT_EQ(kv.names(), (Names{self + "k_proj.weight", self + "v_proj.weight"}));
   for (int64_t row = 0; row < kH; ++row) {
     for (int64_t n = 0; n < 2; ++n) {
       for (int64_t i = 0; i < 2; ++i) {
