@@ -44,7 +44,7 @@ class BlockCheck {
         reference_(reference),
         proof_(proof),
         which_(which),
-        mine_(flat(evidence.flows, evidence.gradients)) {
+        mine_(flat(evidence.flows, layers_apart(evidence.gradients, reference.weights()))) {
     const oracle::BlockGradients exact = blocks(DType::kF64);
     exact_ = flat(exact.flows, exact.sums.gradients);
     for (const auto& [name, g] : exact_) {

@@ -16,11 +16,11 @@ namespace {
 class OracleReference : public CertificateReference {
  public:
   OracleReference(const Plan& plan, std::unique_ptr<oracle::Model> model, const Dataset& data)
-      : plan_(plan), model_(std::move(model)), data_(data) {}
+      : plan_(plan), model_(std::move(model)), weights_(model_->weights()), data_(data) {}
 
   std::string name() const override { return "oracle"; }
   bool is_stateless() const override { return true; }
-  oracle::Weights weights() override { return model_->weights(); }
+  oracle::Weights weights() override { return weights_; }
   oracle::Tensors initial_weights() override {
     return oracle::initial_weights(*model_, plan_.train.seed);
   }
@@ -42,9 +42,7 @@ class OracleReference : public CertificateReference {
         .tokens = data_.train(step * batch, batch), .first = 0, .step = step, .batch = batch};
     auto out = oracle::block_gradients(*model_, weights, samples, flows,
                                        routes.empty() ? nullptr : &routes, scale, which);
-    for (auto* sums : {&out.sums.gradients, &out.sums.absolute}) {
-      for (auto& [name, t] : *sums) t = t.to(at::kDouble) / scale;
-    }
+    take_apart(out.sums, scale);
     return out;
   }
   std::optional<double> validation_loss(int64_t steps, const oracle::Tensors& weights) override {
@@ -85,13 +83,20 @@ class OracleReference : public CertificateReference {
       for (const auto& [name, t] : routes) mine[name] = t.narrow(0, first, size);
     }
     oracle::Gradients out = oracle::gradients(*model_, weights, micro, routes_of, scale);
-    for (auto& [name, g] : out.gradients) g = g.to(at::kDouble) / scale;
-    for (auto& [name, a] : out.absolute) a = a.to(at::kDouble) / scale;
+    take_apart(out, scale);
     return out;
+  }
+
+  void take_apart(oracle::Gradients& g, double scale) const {
+    for (oracle::Tensors* sums : {&g.gradients, &g.absolute}) {
+      for (auto& [name, t] : *sums) t = t.to(at::kDouble) / scale;
+      *sums = layers_apart(*sums, weights_);
+    }
   }
 
   const Plan plan_;
   std::unique_ptr<oracle::Model> model_;
+  const oracle::Weights weights_;
   const Dataset& data_;
 };
 
@@ -105,14 +110,7 @@ class EngineReference : public CertificateReference {
 
   std::string name() const override { return "engine"; }
   oracle::Weights weights() override {
-    if (!layers_.empty()) return layers_;
-    for (const Param* p : engine_of(DType::kF64, 1).params()) {
-      layers_[p->name] = {.shape = p->global,
-                          .is_stacked = p->layers.is_stacked,
-                          .fused = p->layers.parts,
-                          .run = p->layers.width};
-    }
-    return layers_;
+    return layers_.empty() ? layers_of(engine_of(DType::kF64, 1)) : layers_;
   }
   oracle::Tensors initial_weights() override {
     return whole_parameters(engine_of(DType::kF64, 1), Keep::kYes);
@@ -150,7 +148,7 @@ class EngineReference : public CertificateReference {
     return engine;
   }
 
-  static oracle::Gradients gradients_of(Engine& engine, double loss) {
+  oracle::Gradients gradients_of(Engine& engine, double loss) {
     oracle::Gradients out;
     out.loss = loss;
     double most = 0;
@@ -158,9 +156,21 @@ class EngineReference : public CertificateReference {
       out.gradients[name] = g.to(at::kDouble);
       most = std::max(most, out.gradients[name].abs().max().item<double>());
     }
+    out.gradients = layers_apart(out.gradients, layers_of(engine));
     for (const auto& [name, g] : out.gradients) out.absolute[name] = at::full_like(g, most);
     for (Param* p : engine.params()) p->value.mutable_grad() = Tensor();
     return out;
+  }
+
+  const oracle::Weights& layers_of(Engine& engine) {
+    if (!layers_.empty()) return layers_;
+    for (const Param* p : engine.params()) {
+      layers_[p->name] = {.shape = p->global,
+                          .is_stacked = p->layers.is_stacked,
+                          .fused = p->layers.parts,
+                          .run = p->layers.width};
+    }
+    return layers_;
   }
 
   Engine& engine_of(DType type, double scale) {
@@ -226,6 +236,29 @@ void require_same_weights(const std::vector<WholeParam>& params, const oracle::W
 }
 
 }  // namespace
+
+oracle::Tensors layers_apart(const oracle::Tensors& whole, const oracle::Weights& weights) {
+  oracle::Tensors out;
+  for (const auto& [name, t] : whole) {
+    const auto found = weights.find(name);
+    const oracle::Weight w = found == weights.end() ? oracle::Weight{} : found->second;
+    const int64_t stacked = w.is_stacked ? t.size(0) : 1;
+    if (stacked * w.fused == 1 || t.sizes() != at::IntArrayRef(w.shape)) {
+      out[name] = t;
+      continue;
+    }
+    // (stacked, rows, turns, fused, run), as norms_of_layers has it
+    const Tensor parts = t.reshape({stacked, -1, t.size(-1) / (w.fused * w.run), w.fused, w.run});
+    for (int64_t s = 0; s < stacked; ++s) {
+      for (int64_t part = 0; part < w.fused; ++part) {
+        const std::string of_stack = stacked == 1 ? "" : text(", layer ", s + 1, " of ", stacked);
+        const std::string of_row = w.fused == 1 ? "" : text(", part ", part + 1, " of ", w.fused);
+        out[name + of_stack + of_row] = parts[s].select(2, part);
+      }
+    }
+  }
+  return out;
+}
 
 Plan single_rank(Plan plan) {
   const int64_t micro_batches = plan.num_micro_batches();

@@ -21,8 +21,9 @@ class CertificateReference {
   virtual oracle::Weights weights() = 0;
   /// Whole weights before the first step, f64.
   virtual oracle::Tensors initial_weights() = 0;
-  /// Of a step (from 0), computed in the type of `weights`; gradients in f64. `routes`: of the
-  /// whole batch, decisions of routers to take over; empty without mixtures.
+  /// Of a step (from 0), computed in the type of `weights`; gradients in f64, here and below, of each
+  /// layer by itself (layers_apart). `routes`: of the whole batch, decisions of routers to take over;
+  /// empty without mixtures.
   virtual oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights,
                                       const oracle::Routes& routes) = 0;
   /// The same as a run of that type rounds it: micro-batch by micro-batch, the loss times `scale`
@@ -53,6 +54,11 @@ class CertificateReference {
 std::unique_ptr<CertificateReference> make_reference(const Plan& plan, const Registries& registries,
                                                      const Dataset& data,
                                                      const std::vector<WholeParam>& params = {});
+
+/// Tensors like weights, those that hold several layers (queries, keys and values; experts) taken
+/// apart: "w, part 2 of 3". What is compared whole hides an error of its smallest part: gradients of
+/// queries and keys may be hundreds of times smaller than those of values. Views of contiguous tensors.
+oracle::Tensors layers_apart(const oracle::Tensors& whole, const oracle::Weights& weights);
 
 /// One rank with everything: the plan without parallelism, in as many micro-batches.
 Plan single_rank(Plan plan);

@@ -14,7 +14,7 @@
 //
 //                   |g - reference|  <=  kFactor (y + u a)
 //
-//               in the Euclidean norm of each tensor, and with kElementFactor in its largest
+//               in the Euclidean norm of each layer (layers_apart), and with kElementFactor in its largest
 //               element. To first order rounding is proportional to u: for a run in f64 y is that
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
@@ -81,6 +81,7 @@ class GradientCheck {
         rounding_(rounding),
         proof_(proof),
         u_(unit_roundoff(plan.model.dtype)),
+        mine_(layers_apart(evidence.gradients, reference.weights())),
         weights_(in_type(evidence.before.values, at::kDouble)),
         rounded_(plan, evidence, reference, weights_) {}
 
@@ -287,7 +288,7 @@ class GradientCheck {
       compare_gradient(name, g, terms_of(name, exact),
                        size == y.gradient.end() ? Rounding::Size{} : size->second);
     }
-    for (const auto& [name, g] : is_.gradients) {
+    for (const auto& [name, g] : mine_) {
       if (exact.gradients.contains(name)) continue;
       proof_.refute(at_this(text(name, " has a gradient, and the reference does not use it")));
     }
@@ -308,8 +309,8 @@ class GradientCheck {
 
   void compare_gradient(const std::string& name, const Tensor& g, const Tensor& terms,
                         const Rounding::Size& y) {
-    const auto found = is_.gradients.find(name);
-    const Tensor mine = found == is_.gradients.end() ? at::zeros_like(g) : found->second;
+    const auto found = mine_.find(name);
+    const Tensor mine = found == mine_.end() ? at::zeros_like(g) : found->second;
     if (mine.sizes() != g.sizes()) return proof_.refute(at_this(text(name, ": another shape")));
     const Tensor far = mine - g;
     if (length(terms) == 0) {  // then g is zero, and what the run has is rounding, or wrong
@@ -337,6 +338,7 @@ class GradientCheck {
   const RoundingOf& rounding_;
   Proof& proof_;
   double u_;
+  oracle::Tensors mine_;     // the run's gradients, of each layer by itself
   oracle::Tensors weights_;  // before the step, f64
   StepRounding rounded_;
   std::vector<std::string> beyond_;  // gradients that the last comparison found so
