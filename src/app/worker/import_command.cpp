@@ -102,10 +102,10 @@ void check_tensors(const Safetensors& file, const Plan& plan, const Registries& 
 void write_checkpoint(const ImportOptions& options, const Safetensors& file, const Plan& plan) {
   make_writable_folder(options.out, "--out");
   const FolderLock lock(options.out, std::chrono::seconds(3), "--out");
-  const Metadata state = {{saved_run::kPlan, to_toml(plan)},
-                          {saved_run::kOptimizerSteps, "0"},
+  const Metadata state = {{"plan", to_toml(plan)},
+                          {"optimizer_steps", "0"},
                           {weights::kStateKey, "yes"},
-                          {saved_run::kProgram, provenance().dump()}};
+                          {"program", provenance().dump()}};
   try {
     import_weights(file, state, options.out);
   } catch (...) {

@@ -23,6 +23,7 @@
 #include "kuafu/checkpoint/folder.h"
 #include "kuafu/device/device.h"
 #include "kuafu/engine/requests.h"
+#include "kuafu/engine/saving/saved_run.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
