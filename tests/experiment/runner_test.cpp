@@ -146,8 +146,8 @@ TEST(Runner, GoesOnWithNoOtherBytesBesideACaseThatReadsNone) {
   };
   const Suite one = suite_on("first");
   {
-    RunLog log(folder / "out");
     Runner runner(one, fake_options(folder / "out"));
+    RunLog log(folder / "out");
     for (const Case& c : one.cases) {
       Json line = test::sample_case(c.id, test::sample_document(2, 0));
       line["name"] = c.name;
