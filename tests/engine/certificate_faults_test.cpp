@@ -266,7 +266,7 @@ class OneStep {
     sound_ = observe(engine, *alone, whole_state(engine, *alone), Look::kBlocksToo);
     oracle::Tensors weights;
     for (const auto& [name, w] : sound_.before.values) weights[name] = w.to(at::kDouble);
-    terms_ = reference_->gradients(0, weights, {}).absolute;
+    terms_ = LayersReference(*reference_).gradients(0, weights, {}).absolute;
   }
   /// Of each layer by itself.
   const oracle::Tensors& terms() const { return terms_; }

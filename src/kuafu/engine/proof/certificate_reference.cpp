@@ -42,7 +42,9 @@ class OracleReference : public CertificateReference {
         .tokens = data_.train(step * batch, batch), .first = 0, .step = step, .batch = batch};
     auto out = oracle::block_gradients(*model_, weights, samples, flows,
                                        routes.empty() ? nullptr : &routes, scale, which);
-    take_apart(out.sums, scale);
+    for (auto* sums : {&out.sums.gradients, &out.sums.absolute}) {
+      for (auto& [name, t] : *sums) t = t.to(at::kDouble) / scale;
+    }
     return out;
   }
   std::optional<double> validation_loss(int64_t steps, const oracle::Tensors& weights) override {
@@ -83,15 +85,9 @@ class OracleReference : public CertificateReference {
       for (const auto& [name, t] : routes) mine[name] = t.narrow(0, first, size);
     }
     oracle::Gradients out = oracle::gradients(*model_, weights, micro, routes_of, scale);
-    take_apart(out, scale);
+    for (auto& [name, g] : out.gradients) g = g.to(at::kDouble) / scale;
+    for (auto& [name, a] : out.absolute) a = a.to(at::kDouble) / scale;
     return out;
-  }
-
-  void take_apart(oracle::Gradients& g, double scale) const {
-    for (oracle::Tensors* sums : {&g.gradients, &g.absolute}) {
-      for (auto& [name, t] : *sums) t = t.to(at::kDouble) / scale;
-      *sums = layers_apart(*sums, weights_);
-    }
   }
 
   const Plan plan_;
@@ -110,7 +106,14 @@ class EngineReference : public CertificateReference {
 
   std::string name() const override { return "engine"; }
   oracle::Weights weights() override {
-    return layers_.empty() ? layers_of(engine_of(DType::kF64, 1)) : layers_;
+    if (!layers_.empty()) return layers_;
+    for (const Param* p : engine_of(DType::kF64, 1).params()) {
+      layers_[p->name] = {.shape = p->global,
+                          .is_stacked = p->layers.is_stacked,
+                          .fused = p->layers.parts,
+                          .run = p->layers.width};
+    }
+    return layers_;
   }
   oracle::Tensors initial_weights() override {
     return whole_parameters(engine_of(DType::kF64, 1), Keep::kYes);
@@ -148,7 +151,7 @@ class EngineReference : public CertificateReference {
     return engine;
   }
 
-  oracle::Gradients gradients_of(Engine& engine, double loss) {
+  static oracle::Gradients gradients_of(Engine& engine, double loss) {
     oracle::Gradients out;
     out.loss = loss;
     double most = 0;
@@ -156,21 +159,9 @@ class EngineReference : public CertificateReference {
       out.gradients[name] = g.to(at::kDouble);
       most = std::max(most, out.gradients[name].abs().max().item<double>());
     }
-    out.gradients = layers_apart(out.gradients, layers_of(engine));
     for (const auto& [name, g] : out.gradients) out.absolute[name] = at::full_like(g, most);
     for (Param* p : engine.params()) p->value.mutable_grad() = Tensor();
     return out;
-  }
-
-  const oracle::Weights& layers_of(Engine& engine) {
-    if (!layers_.empty()) return layers_;
-    for (const Param* p : engine.params()) {
-      layers_[p->name] = {.shape = p->global,
-                          .is_stacked = p->layers.is_stacked,
-                          .fused = p->layers.parts,
-                          .run = p->layers.width};
-    }
-    return layers_;
   }
 
   Engine& engine_of(DType type, double scale) {
@@ -237,6 +228,16 @@ void require_same_weights(const std::vector<WholeParam>& params, const oracle::W
 
 }  // namespace
 
+namespace {
+
+constexpr const char *kOfStack = ", layer ", *kOfRow = ", part ";
+
+}  // namespace
+
+std::string weight_of_layer(const std::string& name) {
+  return name.substr(0, std::min(name.find(kOfStack), name.find(kOfRow)));
+}
+
 oracle::Tensors layers_apart(const oracle::Tensors& whole, const oracle::Weights& weights) {
   oracle::Tensors out;
   for (const auto& [name, t] : whole) {
@@ -251,8 +252,8 @@ oracle::Tensors layers_apart(const oracle::Tensors& whole, const oracle::Weights
     const Tensor parts = t.reshape({stacked, -1, t.size(-1) / (w.fused * w.run), w.fused, w.run});
     for (int64_t s = 0; s < stacked; ++s) {
       for (int64_t part = 0; part < w.fused; ++part) {
-        const std::string of_stack = stacked == 1 ? "" : text(", layer ", s + 1, " of ", stacked);
-        const std::string of_row = w.fused == 1 ? "" : text(", part ", part + 1, " of ", w.fused);
+        const std::string of_stack = stacked == 1 ? "" : text(kOfStack, s + 1, " of ", stacked);
+        const std::string of_row = w.fused == 1 ? "" : text(kOfRow, part + 1, " of ", w.fused);
         out[name + of_stack + of_row] = parts[s].select(2, part);
       }
     }

@@ -36,7 +36,8 @@
 //               computations in which every result is moved at random by u of itself
 //               (RandomRounding), each term before it cancels too.
 //   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
-//               absolute terms: nothing is compared, the proof ends with the step, not_run, and the
+//               absolute terms (a layer's by a tenth of those of its whole weight: keys may have no
+//               gradient but rounding, as where all tokens are equal, while values have one): nothing is compared, the proof ends with the step, not_run, and the
 //               reason says so, unless something before it is wrong or the step is beyond even
 //               that; also where all of it is within its bound, which then is wide. y is the
 //               reference's, from the step's own weights: what a run does wrong in
@@ -246,7 +247,9 @@ class GradientCheck {
     Moved most{.by = y.loss};
     if (y.scores > most.by) most = {"scores of a router", y.scores};
     for (const auto& [name, size] : y.gradient) {
-      if (size.norm > most.by) most = {"gradient of " + name, size.norm};
+      if (size.of_weight > most.by) {
+        most = {"gradient of " + weight_of_layer(name), size.of_weight};
+      }
     }
     return most;
   }
@@ -260,7 +263,8 @@ class GradientCheck {
       if (found == y.gradient.end()) continue;
       Rounding::Size size = found->second;
       // Where rounding is all of a gradient it moves it by more than any share of its terms.
-      if (size.alone > 0) size.norm = std::numeric_limits<double>::infinity();
+      if (size.alone > 0 && size.of_weight == 0)
+        size.of_weight = std::numeric_limits<double>::infinity();
       of_these.gradient[name] = size;
     }
     return most_moved(of_these);
@@ -390,14 +394,16 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
 void check_gradients(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                      const RoundingOf& rounding, Proof& proof) {
   const at::NoGradGuard no_grad;
-  GradientCheck(plan, evidence, reference, rounding, proof).run();
+  LayersReference of_layers(reference);
+  GradientCheck(plan, evidence, of_layers, rounding, proof).run();
 }
 
 void check_step(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                 const RoundingOf& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
   if (!evidence.diverged.empty()) {
-    return GradientCheck(plan, evidence, reference, rounding, proof).check_divergence();
+    LayersReference of_layers(reference);
+    return GradientCheck(plan, evidence, of_layers, rounding, proof).check_divergence();
   }
   const Proof before = proof;
   check_gradients(plan, evidence, reference, rounding, proof);
