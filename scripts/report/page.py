@@ -86,8 +86,8 @@ def tiles(run):
     if estimated:
         items.append(_tile(estimated, "estimated, not measured", style.MUTED))
     for status, tone in style.STATUSES.items():
-        if status != "ok" and counts.get(status):
-            items.append(_tile(counts[status], status.replace("_", " "), tone))
+        if status not in ("ok", "different") and counts.get(status):
+            items.append(_tile(counts[status], status, tone))
     scaled = sum(c.is_certified and c.is_scaled for c in run.finished)
     if scaled:
         items.append(_tile(scaled, "of these by a smaller model (scaled)", style.MUTED))
@@ -274,7 +274,7 @@ def render_side_by_side(runs, labels, written):
         nav=_nav([(name, text(sections[name][0])) for name in figures] + [(text(name), text(title)) for name, title, _ in held]
                  + [("cases", "Cases"), ("provenance", "Provenance")]),
         figures="".join(figure_section(n, written[n], sections) for n in figures) + "".join(section for _, _, section in held),
-        statuses=table.options(sorted({c.status for c in every})),
+        statuses=table.options(sorted({c.status_words for c in every})),
         strategies=table.options(style.strategy_order([c.strategy for c in every])),
         rows=side_by_side.body(runs, labels, columns), reasons=reasons.Reasons(every).list(),
         provenance=_facts(side_by_side.provenance(runs, labels)))

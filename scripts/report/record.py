@@ -95,6 +95,11 @@ class Case:
         return self.certificate.get("verdict") == "different"
 
     @property
+    def status_words(self):
+        """How it ended, as a reader sees it: "different" in place of the "ok" of a run that its certificate refutes."""
+        return "different" if self.status == "ok" and self.is_different else self.status.replace("_", " ")
+
+    @property
     def is_unproven(self):
         """It was measured, and no certificate says whether rightly; an estimate has none to give."""
         return self.status == "ok" and not self.is_estimated and not self.is_certified and not self.is_different
@@ -189,7 +194,7 @@ class Run:
     def by_status(self):
         counts = {}
         for case in self.cases:
-            counts[case.status] = counts.get(case.status, 0) + 1
+            counts[case.status_words] = counts.get(case.status_words, 0) + 1
         return counts
 
 

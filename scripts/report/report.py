@@ -108,7 +108,7 @@ def _written(path, content):
 
 def _finished(run):
     if not run.finished:
-        counts = ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in sorted(run.by_status.items()))
+        counts = ", ".join(f"{n} {status}" for status, n in sorted(run.by_status.items()))
         raise record.RecordError(f"no finished case in '{run.folder}' ({counts}): there is nothing to "
                                  "draw; the reasons are in its run.jsonl and in `kuafu report --text`")
 

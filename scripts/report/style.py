@@ -54,7 +54,8 @@ CATEGORIES = {
     "parameter": BLUE, "gradient": SKY, "optimizer": GREEN, "activation": ORANGE,
     "communication": PINK, "temporary": GREY, "scratch": VERMILION,
 }
-STATUSES = {"ok": GREEN, "refused": MUTED, "out_of_memory": VERMILION, "timeout": ORANGE,
+# By the words that readers see (record.Case.status_words).
+STATUSES = {"ok": GREEN, "different": DIFFERENT, "refused": MUTED, "out of memory": VERMILION, "timeout": ORANGE,
             "diverged": PURPLE, "interrupted": SKY, "failed": PLUM}
 
 

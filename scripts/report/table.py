@@ -67,15 +67,15 @@ def _known(value, shown):
 
 
 def status_mark(case):
-    tone = style.STATUSES.get(case.status, style.MUTED)
-    return f'<span class="status" style="--tone:{tone}">{text(case.status.replace("_", " "))}</span>'
+    tone = style.STATUSES.get(case.status_words, style.MUTED)
+    return f'<span class="status" style="--tone:{tone}">{text(case.status_words)}</span>'
 
 
 def _status_cell(case):
     shown = status_mark(case)
     if case.asked_bytes is not None:
         shown += f"<br><small>asked for {style.text_bytes(case.asked_bytes)}</small>"
-    return cell_of(shown, case.status)
+    return cell_of(shown, case.status_words)
 
 
 def _step_cell(case):
@@ -136,7 +136,7 @@ def detail(case, shared):
 
 def row_of(case, words, cells, width, details):
     """A row and what it opens; the page filters by `words`."""
-    return (f'<tbody class="case" data-id="{text(case.id)}" data-status="{text(case.status)}"'
+    return (f'<tbody class="case" data-id="{text(case.id)}" data-status="{text(case.status_words)}"'
             f' data-strategy="{text(case.strategy)}" data-text="{text(words.lower())}"><tr>{cells}</tr>'
             f'<tr class="detail"><td colspan="{width}">{details}</td></tr></tbody>')
 
@@ -144,7 +144,7 @@ def row_of(case, words, cells, width, details):
 def body(run, columns):
     rows, shared = [], reasons.Reasons(run.cases)
     for case in run.cases:
-        words = " ".join([case.name, case.status, case.reason, case.id, case.plan_hash,
+        words = " ".join([case.name, case.status, case.status_words, case.reason, case.id, case.plan_hash,
                           case.strategy, cards.certificate_text(case)])
         cells = "".join(cell(case) for _, _, cell in columns)
         rows.append(row_of(case, words, cells, len(columns), detail(case, shared)))

@@ -38,7 +38,7 @@ def clipped(text, columns):
 
 def counts(run):
     """ "36 ok, 1 refused; certificates: 33 equal, 1 different, 0 not run; 2 estimated" """
-    ended = ", ".join(f"{run.by_status[s]} {s.replace('_', ' ')}"
+    ended = ", ".join(f"{run.by_status[s]} {s}"
                       for s in [*style.STATUSES, *sorted(set(run.by_status) - set(style.STATUSES))] if s in run.by_status)
     equal = sum(c.is_certified for c in run.finished)
     different = sum(c.is_different for c in run.cases)       # of any status: what has diverged is held to the reference too

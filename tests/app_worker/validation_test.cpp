@@ -19,7 +19,7 @@ namespace {
 using tests::Arguments;
 using tests::Ran;
 
-constexpr int kOk = 0, kUsage = 2, kDiverged = 6;
+constexpr int kOk = 0, kUsage = 2, kRefused = 3, kDiverged = 6;
 
 Ran run(const Arguments& more) {
   const Ran ran = tests::run_front(more);
@@ -154,9 +154,6 @@ TEST(Validation, WrongUseIsToldBeforeTheRun) {
       {{"--set", "train.validate_evry=1"}, "train.validate_every"},
       {{"--set", "train.validate_every=1", "--set", "train.validation_batches=0"},
        "has nothing to validate on: train.validation_batches = 0"},
-      {{"--set", "train.validate_every=1", "--set", "parallel.data=2", "--set",
-        "parallel.data.mode=parameter_server", "--set", "parallel.data.staleness=1"},
-       "workers are in different steps"},
       {{"--from", "saved/best"}, "--from needs the folder of the checkpoints"},
       {{"--from", folder.path("nothing"), "--checkpoint", folder.path("new")}, "is no folder"},
       {{"--from", folder.path("best"), "--checkpoint", folder.path("new")}, "is not there"},
@@ -165,6 +162,17 @@ TEST(Validation, WrongUseIsToldBeforeTheRun) {
     const Ran ran = tests::run_front(more);
     EXPECT_EQ(ran.code, kUsage) << ran.output;
     EXPECT_NE(ran.output.find(says), std::string::npos) << says << "\n" << ran.output;
+  }
+}
+
+// As a sweep over staleness has it: its other cases run.
+TEST(Validation, AndTelemetryAreRefusedOfWorkersInDifferentSteps) {
+  for (const char* key : {"train.validate_every=1", "train.telemetry=true"}) {
+    const Ran ran = tests::run_front({"--set", key, "--set", "parallel.data=2", "--set",
+                                      "parallel.data.mode=parameter_server", "--set",
+                                      "parallel.data.staleness=1", "--set", "optimizer.clip=0"});
+    EXPECT_EQ(ran.code, kRefused) << ran.output;
+    EXPECT_NE(ran.output.find("workers are in different steps"), std::string::npos) << ran.output;
   }
 }
 

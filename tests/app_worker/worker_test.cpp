@@ -126,7 +126,8 @@ TEST(Worker, SimulatedWorldPredictsWhatThreadsCount) {
   EXPECT_EQ(predicted.document["transport"], "threads");
   expect_says(predicted, "estimated by the cost model, not measured");
   EXPECT_EQ(predicted.output.find("median [95 %]"), std::string::npos) << predicted.output;
-  expect_says(real, "median of 2 steps: too few for an interval");
+  // Of 2 or 3: a first step that took as long as the others is no warm-up.
+  expect_says(real, " steps: too few for an interval");
   for (const char* key : {"plan_hash", "flops_per_step", "flops_recomputed", "ledger"}) {
     EXPECT_EQ(predicted.document[key], real.document[key]) << key;
   }

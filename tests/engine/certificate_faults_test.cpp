@@ -266,9 +266,15 @@ class OneStep {
     sound_ = observe(engine, *alone, whole_state(engine, *alone), Look::kBlocksToo);
     oracle::Tensors weights;
     for (const auto& [name, w] : sound_.before.values) weights[name] = w.to(at::kDouble);
-    terms_ = reference_->gradients(0, weights, {}).absolute;
+    terms_ = LayersReference(*reference_).gradients(0, weights, {}).absolute;
   }
+  /// Of each layer by itself.
   const oracle::Tensors& terms() const { return terms_; }
+  /// Of the same layers of an evidence, to write to.
+  oracle::Tensors layers(Evidence& e) const {
+    for (auto& [name, g] : e.gradients) g = g.clone();
+    return layers_apart(e.gradients, reference_->weights());
+  }
   const Evidence& sound() const { return sound_; }
   Proof checked(const Evidence& e) {
     Proof proof;
@@ -334,7 +340,7 @@ TEST(CertificateInHalfPrecision, TellsTheShareOfItsTypeInTheTermsOfAnyGradient) 
     EXPECT_TRUE(sound.holds()) << sound.describe();
     for (const auto& [name, terms] : step.terms()) {
       Evidence e = step.sound();
-      e.gradients[name] = e.gradients.at(name) + half.share * terms;
+      step.layers(e).at(name).add_(half.share * terms);
       e.report.grad_norm = oracle::norm_of(e.gradients);  // nor does the norm tell it
       const Proof proof = step.checked(e);
       EXPECT_FALSE(proof.gradient.holds()) << half.type << proof.describe();

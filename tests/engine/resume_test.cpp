@@ -244,24 +244,50 @@ TEST(Resume, PassesOverADamagedCheckpointAndNamesIt) {
   }
 }
 
-// A checksum that fits, and more steps skipped than were made: the next would have a number below 0.
-TEST(Resume, PassesOverACheckpointThatSkippedMoreStepsThanItMade) {
+/// What the state of an index says instead, under a checksum that fits.
+struct Untrue {
+  const char *key, *value;
+  const char* words;  ///< of the notice
+};
+std::ostream& operator<<(std::ostream& out, const Untrue& u) { return out << u.key << u.value; }
+
+class UntrueState : public testing::TestWithParam<Untrue> {};
+
+TEST_P(UntrueState, IsPassedOverByName) {
   const TemporaryFolder folder;
   const Plan plan = run_plan_of({{"model.dtype", "f16"}});
   run_saving(plan, folder.path());
   const std::string path = step_folder(folder.path(), kRunSteps) + "/index.json";
   CheckpointIndex index = parse_index(test::read_text(path), path);
-  index.state.at("skipped_steps") = "99";
+  std::string& state = index.state[GetParam().key];
+  state = GetParam().key == std::string("plan")
+              ? to_toml(run_plan_of({{"model.dtype", "f16"}, {"train.steps", GetParam().value}}))
+              : GetParam().value;
   test::write_text(path, to_text(index));
   RunOptions options;
   std::vector<std::string> notices;
   options.checkpoint = {.folder = folder.path(), .resumes = true};
   options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
+  options.checkpoint.changes = ResumeChanges::kMeant;
   EXPECT_EQ(tests::run_plan(plan, options)[0].resumed_from, kSavedStep);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_NE(notices[0].find("step-00000006 is passed over"), std::string::npos) << notices[0];
-  EXPECT_NE(notices[0].find("99 steps were skipped of 6"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find(GetParam().words), std::string::npos) << notices[0];
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, UntrueState,
+    testing::Values(
+        Untrue{"skipped_steps", "99", "99 steps were skipped of 6"},
+        Untrue{"optimizer_steps", "7", "7 updates after 6 steps, 0 of them skipped; use"},
+        Untrue{"optimizer_steps", "5", "5 updates after 6 steps, 0 of them skipped; use"},
+        Untrue{"optimizer_steps", "9223372036854775807", "9223372036854775807 updates after 6"},
+        Untrue{"optimizer_steps", "06", "expected a whole number from 0, found \"06\""},
+        Untrue{"updates_beyond_steps", "2", "0 of them skipped, and 2 by further pushes"},
+        Untrue{"plan", "4", "step is 6, and the plan that saved it ends after step 4"},
+        Untrue{"weights_only", "yes", "nothing but weights is here"},
+        Untrue{"program", "{", "state.program: expected a JSON object, found \"{\""},
+        Untrue{"plugins", "[]", "state.plugins: expected a JSON object, found \"[]\""}));
 
 std::string message_of(const std::function<void()>& body) {
   try {

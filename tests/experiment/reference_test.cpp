@@ -171,6 +171,11 @@ TEST(Summary, ListsCasesAndReasons) {
   EXPECT_NE(table.find("5.500 -> 1.100  equal"), std::string::npos) << table;
   EXPECT_NE(table.find("\n  case b: no square\n"), std::string::npos) << table;
   EXPECT_EQ(status_counts(lines), "1 ok, 1 refused");
+  Json refuted = lines[0];
+  refuted["document"]["certificate"] = {{"verdict", "different"}};
+  EXPECT_EQ(status_counts({lines[0], lines[1], refuted}), "1 ok, 1 different, 1 refused");
+  EXPECT_NE(result_table({refuted}).find("case a  different "), std::string::npos)
+      << result_table({refuted});
 }
 
 /// A case of three rounds whose processes had the machine to themselves but for the second.

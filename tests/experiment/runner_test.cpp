@@ -137,6 +137,37 @@ TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
   }
 }
 
+// The bytes of a corpus were changed, not the suite: also where a case is there that read none of them.
+TEST(Runner, GoesOnWithNoOtherBytesBesideACaseThatReadsNone) {
+  const TemporaryFolder folder;
+  const auto suite_on = [&](const std::string& bytes) {
+    test::write_text(folder / "corpus", bytes);
+    return fake_suite({folder / "corpus", "none"});
+  };
+  const Suite one = suite_on("first");
+  {
+    Runner runner(one, fake_options(folder / "out"));
+    RunLog log(folder / "out");
+    for (const Case& c : one.cases) {
+      Json line = test::sample_case(c.id, test::sample_document(2, 0));
+      line["name"] = c.name;
+      line["document"]["plan"] = {{"data", {{"hash", one.corpora.begin()->first}}}};
+      log.append(line);
+    }
+  }
+  EXPECT_TRUE(Runner(one, fake_options(folder / "out")).unfinished(one.cases).empty());
+  const Suite other = suite_on("second!");
+  ASSERT_EQ(other.cases[1].id, one.cases[1].id) << "it reads no corpus";
+  try {
+    Runner runner(other, fake_options(folder / "out"));
+    FAIL() << "taken for the same";
+  } catch (const ConfigError& error) {
+    expect_has(error.what(), one.corpora.begin()->first);
+    expect_has(error.what(), other.corpora.begin()->first);
+    EXPECT_EQ(std::string(error.what()).find("none of its cases"), std::string::npos);
+  }
+}
+
 TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
   const TemporaryFolder folder;
   const Suite suite = fake_suite({"hang", "grandchild_hang", "ok"}, text("timeout_s = ", kSoon));

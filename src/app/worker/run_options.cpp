@@ -24,6 +24,7 @@
 #include "kuafu/checkpoint/folder.h"
 #include "kuafu/device/device.h"
 #include "kuafu/engine/requests.h"
+#include "kuafu/engine/saving/saved_run.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
@@ -161,8 +162,6 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
 
 namespace {
 
-constexpr const char* kPluginsNote = "plugins";  // of a checkpoint: hashes by file name
-
 /// Told of a run that goes on from a checkpoint of other kernels, or of another build of a plug-in.
 void tell_other_program(const SaveOptions& save) {
   std::optional<std::string> begun = save.resumes ? newest_checkpoint(save.folder) : std::nullopt;
@@ -178,13 +177,13 @@ void tell_other_program(const SaveOptions& save) {
     const auto found = from->state().find(note);
     return found == from->state().end() ? Json() : Json::parse(found->second, nullptr, false);
   };
-  const Json plugins = saved(kPluginsNote);
-  if (plugins.is_object() && save.notes.contains(kPluginsNote)) {
+  const Json plugins = saved(saved_run::kPlugins);
+  if (plugins.is_object() && save.notes.contains(saved_run::kPlugins)) {
     const auto was_there = [&plugins](const Json& hash) {  // a file may have got another name
       return std::any_of(plugins.begin(), plugins.end(),
                          [&hash](const Json& one) { return one == hash; });
     };
-    const Json now = Json::parse(save.notes.at(kPluginsNote));
+    const Json now = Json::parse(save.notes.at(saved_run::kPlugins));
     for (const auto& [name, hash] : now.items()) {
       if (was_there(hash)) continue;
       save.on_notice(text(*begun, " was saved ",
@@ -192,7 +191,7 @@ void tell_other_program(const SaveOptions& save) {
                           ": it goes on by what that does now"));
     }
   }
-  const Json theirs = value_at(saved("program"), "kernels");
+  const Json theirs = value_at(saved(saved_run::kProgram), "kernels");
   const std::string mine(to_string(kernel_choice()));
   if (!theirs.is_string() || theirs == mine) return;
   save.on_notice(text(*begun, " was saved by kernels ", theirs.dump(), ", and this run has ",
@@ -252,8 +251,9 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
                 "so there is nothing to save; leave it out, or use --world threads");
   check_can_be_saved(plan, save);
   check_checkpoint_folder(save.folder);
-  save.notes = {{"program", provenance().dump()}};
-  if (!options.plugins.empty()) save.notes[kPluginsNote] = plugin_hashes(options.plugins).dump();
+  save.notes = {{saved_run::kProgram, provenance().dump()}};
+  if (!options.plugins.empty())
+    save.notes[saved_run::kPlugins] = plugin_hashes(options.plugins).dump();
   save.on_notice = [](const std::string& notice) {
     const char* over_progress = ::isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
     std::cerr << over_progress << "kuafu: " << notice << std::endl;

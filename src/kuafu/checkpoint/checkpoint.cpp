@@ -122,6 +122,11 @@ Checkpoint::Checkpoint(const std::string& folder) : folder_(folder) {
   index_ = parse_index(read_all(open_own(path, "checkpoint index"), path), path);
   KUAFU_REQUIRE(index_.step == *step, path, ": step is ", index_.step, ", its folder's name says ",
                 step_folder(*step), "; use an earlier checkpoint");
+  for (int rank = 0; rank < index_.ranks; ++rank) {
+    KUAFU_REQUIRE(fs::exists(fs::symlink_status(folder + "/" + rank_file(rank))), path,
+                  ": saved by ", index_.ranks, " ranks, and there is no ", rank_file(rank),
+                  "; use an earlier checkpoint");
+  }
 }
 
 const std::string& Checkpoint::state_text(const std::string& key) const {
@@ -136,9 +141,10 @@ int64_t Checkpoint::state_count(const std::string& key) const {
   int64_t count = -1;
   const char* last = given.data() + given.size();
   const auto [end, error] = std::from_chars(given.data(), last, count);
-  KUAFU_REQUIRE(error == std::errc() && end == last && count >= 0, folder_, "/", kIndexFile,
-                ": state.", key, ": expected a whole number from 0, found ",
-                in_quotes(as_utf8(given)), "; use an earlier checkpoint");
+  const bool is_whole = error == std::errc() && end == last && count >= 0 && text(count) == given;
+  KUAFU_REQUIRE(is_whole, folder_, "/", kIndexFile, ": state.", key,
+                ": expected a whole number from 0, found ", in_quotes(as_utf8(given)),
+                "; use an earlier checkpoint");
   return count;
 }
 

@@ -52,7 +52,7 @@ void collect_differences(const ConfigValue& now, const Json& before, const std::
 }
 
 /// What a case and a line differ in: "model.hidden 64, now 32".
-std::string case_differences(const Case& c, const Json& line) {
+Differences differences_of(const Case& c, const Json& line) {
   Differences found;
   for (const auto& [key, now] : {std::pair{"world", Json(c.world)}, {"ranks", Json(c.ranks)}}) {
     const Json before = value_at(line, text("document.", key));
@@ -66,6 +66,11 @@ std::string case_differences(const Case& c, const Json& line) {
       pipeline::is_schedule_file(schedule.get<std::string>())) {
     found.keys.push_back("the rows of " + schedule.get<std::string>());
   }
+  return found;
+}
+
+std::string case_differences(const Case& c, const Json& line) {
+  Differences found = differences_of(c, line);
   std::vector<std::string>& keys = found.keys.empty() ? found.autos : found.keys;
   if (keys.size() > kMostKeys) {
     keys.resize(kMostKeys);
@@ -119,25 +124,38 @@ std::string first_differences(const std::vector<Json>& lines, const Suite& suite
                               in_quotes(suite.cases.front().name), ": ", found);
 }
 
+/// Whether a recorded case is one of the suite but for the bytes of its corpus: not the suite was
+/// changed. Others may be there that read none.
+bool has_other_bytes(const std::vector<Json>& lines, const Suite& suite) {
+  std::map<std::string, const Json*> by_name;
+  for (const Json& line : lines) by_name[line["name"].get<std::string>()] = &line;
+  return std::any_of(suite.cases.begin(), suite.cases.end(), [&](const Case& c) {
+    const auto found = by_name.find(c.name);
+    if (found == by_name.end() || (*found->second)["case_id"] == c.id) return false;
+    const std::vector<std::string> keys = differences_of(c, *found->second).keys;
+    return keys.size() == 1 && keys[0].starts_with("data.hash ");
+  });
+}
+
 void require_compatible(const RunRecord& record, const Suite& suite, const std::string& folder,
                         const std::set<std::string>& ids) {
   const Json& header = record.header;
   const auto name = header["name"].get<std::string>();
-  const bool is_other = holds_other_results(record, ids);
-  if (name == suite.name && !is_other) return;
+  const bool has_none = holds_other_results(record, ids);
+  if (name == suite.name && !has_none && !has_other_bytes(record.cases, suite)) return;
   const Json before = value_at(header, "corpora"), corpora = corpora_json(suite);
   const bool is_other_data = !before.is_null() && before != corpora;
   const std::string renewed = renewed_names(record.cases, suite);
   const std::string of_first = renewed.empty() ? first_differences(record.cases, suite) : "";
-  throw ConfigError(
-      text(folder, " holds the results of another suite: ", in_quotes(name), ", hash ",
-           header["suite_hash"].get<std::string>(), "; this one is ", in_quotes(suite.name),
-           ", hash ", suite.hash, name == suite.name ? ", and none of its cases is there" : "",
-           renewed.empty() ? of_first : "; " + renewed,
-           is_other_data ? text("; its cases read corpora (bytes by hash) ", before.dump(),
-                                ", now they would read ", corpora.dump())
-                         : "",
-           ". Choose another folder with --out, or the suite, --set and corpora as they were"));
+  throw ConfigError(text(
+      folder, " holds the results of another suite: ", in_quotes(name), ", hash ",
+      header["suite_hash"].get<std::string>(), "; this one is ", in_quotes(suite.name), ", hash ",
+      suite.hash, name == suite.name && has_none ? ", and none of its cases is there" : "",
+      renewed.empty() ? of_first : "; " + renewed,
+      is_other_data ? text("; its cases read corpora (bytes by hash) ", before.dump(),
+                           ", now they would read ", corpora.dump())
+                    : "",
+      ". Choose another folder with --out, or the suite, --set and corpora as they were"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/outcome.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 
@@ -215,7 +216,7 @@ SweepEnd Runner::run(const std::vector<Case>& cases, Progress& progress,
       put(*done);
       const bool has_no_more = is_first && !is_repeatable(*turn.of, *line_of(*turn.of));
       if (has_no_more && is_timed(*turn.of)) progress.drop_repeats(suite_.repeats - 1);
-      progress.finish(done->document["status"].get<std::string>());
+      progress.finish(status_words(done->document["status"].get<std::string>(), done->document));
     }
   }
   log_->sync();

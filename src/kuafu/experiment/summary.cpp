@@ -209,7 +209,7 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
     const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
     std::vector<std::string> cells = {
         line["name"].get<std::string>(),
-        line["status"].get<std::string>(),
+        status_words(line["status"].get<std::string>(), line["document"]),
         number(value_at(document, "ranks"), 6),
         throughput(document),
         shown_step_time(document),
@@ -257,9 +257,12 @@ std::string verdict_counts(const std::vector<Json>& lines) {
 
 std::string status_counts(const std::vector<Json>& lines) {
   std::map<std::string, int64_t> counts;
-  for (const Json& line : lines) ++counts[line["status"].get<std::string>()];
+  for (const Json& line : lines)
+    ++counts[status_words(line["status"].get<std::string>(), line["document"])];
   std::string out;
-  for (const std::string& status : statuses()) {
+  std::vector<std::string> words = statuses();
+  words.insert(words.begin() + 1, "different");
+  for (const std::string& status : words) {
     if (counts[status] > 0) out += text(out.empty() ? "" : ", ", counts[status], " ", status);
   }
   return out.empty() ? "no case" : out;

@@ -25,6 +25,10 @@ bool is_by_engine(const Json& document) {
   return value_at(document, "certificate.reference") == "engine";
 }
 
+std::string status_words(const std::string& status, const Json& document) {
+  return status == "ok" && is_different(document) ? "different" : status;
+}
+
 std::string verdict_words(const Json& document) {
   const std::string verdict = verdict_of(document);
   if (verdict.empty()) return "-";

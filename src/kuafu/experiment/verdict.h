@@ -14,7 +14,11 @@ std::string verdict_of(const Json& document);
 /// wrong result.
 bool is_different(const Json& document);
 
-/// What a reader sees of it: "equal", "equal (scaled)" where a smaller model stood for this one, "not
+/// What a reader sees of how a case of a record ended: its status, "different" in place of the "ok" of
+/// one that its certificate refutes.
+std::string status_words(const std::string& status, const Json& document);
+
+/// What a reader sees of a certificate: "equal", "equal (scaled)" where a smaller model stood for this one, "not
 /// run"; "-" where there is none.
 std::string verdict_words(const Json& document);
 /// Whether the reference is the same engine on one rank, since nobody brought an oracle for the model.

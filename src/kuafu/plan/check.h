@@ -29,9 +29,7 @@ void check_ignored(const Plan& plan, const Choices& choices, const Origins& orig
 void check_policy(const Plan& plan, const std::vector<memory::PolicyKind>& policies,
                   const Origins& origins);
 
-/// What replicas that go on by themselves cannot have: validation and telemetry between steps, which
-/// throws ConfigError, and a rule whose steps are of layers, which throws Refused.
-void check_watched_steps(const Plan& plan, const Origins& origins);
+/// Throws Refused for a rule whose steps are of layers where replicas go on by themselves.
 void check_served_rule(const Plan& plan, const OptimizerKind& kind,
                        const std::vector<OptimizerKind>& kinds, const Origins& origins);
 

@@ -97,6 +97,18 @@ void check_staleness(const Plan& plan, const Origins& origins) {
            "an overflow is agreed on by all ranks at once, and each worker goes on by itself",
            "loss_scale = 1");
   }
+  if (plan.train.validate_every != 0) {
+    refuse({"train.validate_every", "parallel.data.staleness"},
+           text("train.validate_every = ", plan.train.validate_every),
+           "workers are in different steps, and would have to wait for each other",
+           "validate_every = 0 (after the last step)");
+  }
+  if (plan.train.telemetry) {
+    refuse({"train.telemetry", "parallel.data.staleness"}, "train.telemetry = true",
+           "workers are in different steps, and the servers hold parts of layers in different "
+           "versions",
+           "telemetry = false");
+  }
 }
 
 void refuse_beside(const Plan& plan, const Origins& origins, const std::string& key,
@@ -127,20 +139,6 @@ std::optional<std::string> replica_misfit(const Plan& plan, const RanksGiven& gi
       either(nearest_that(per_node, [&](int64_t n) { return is_even(plan, data.size, n); })),
       ", or ",
       given.advice(nearest_that(data.size, [&](int64_t n) { return is_even(plan, n, per_node); })));
-}
-
-void check_watched_steps(const Plan& plan, const Origins& origins) {
-  const int64_t staleness = plan.parallel.data.staleness, every = plan.train.validate_every;
-  if (!plan.parallel.data.is_stale()) return;
-  KUAFU_REQUIRE(every == 0, origins.of({"train.validate_every", "parallel.data.staleness"}),
-                "train.validate_every = ", every, " with parallel.data.staleness = ", staleness,
-                ": workers are in different steps, and would have to wait for each other; allowed: "
-                "staleness = 0, or validate_every = 0 (after the last step)");
-  KUAFU_REQUIRE(
-      !plan.train.telemetry, origins.of({"train.telemetry", "parallel.data.staleness"}),
-      "train.telemetry = true with parallel.data.staleness = ", staleness,
-      ": workers are in different steps, and the servers hold parts of layers in different "
-      "versions; allowed: staleness = 0, or telemetry = false");
 }
 
 void check_served_rule(const Plan& plan, const OptimizerKind& kind,

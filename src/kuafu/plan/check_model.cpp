@@ -199,7 +199,6 @@ void check_options(const Plan& plan, const Choices& choices, const Origins& orig
   check_scale(plan, origins);
   check_hash(plan, origins);
   check_validation(plan, origins);
-  check_watched_steps(plan, origins);
   check_vocabulary(plan, origins);
   check_kind(plan, origins);
 }

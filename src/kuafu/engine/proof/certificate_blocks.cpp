@@ -44,12 +44,13 @@ class BlockCheck {
         reference_(reference),
         proof_(proof),
         which_(which),
-        mine_(flat(evidence.flows, evidence.gradients)) {
+        mine_(flat(evidence.flows, layers_apart(evidence.gradients, reference.weights()))) {
     const oracle::BlockGradients exact = blocks(DType::kF64);
     exact_ = flat(exact.flows, exact.sums.gradients);
     for (const auto& [name, g] : exact_) {
       const auto found = exact.sums.absolute.find(name);
       size_[name] = norm_of(found == exact.sums.absolute.end() ? g : found->second);
+      squares_[weight_of_layer(name)] += size_[name] * size_[name];
     }
   }
 
@@ -119,13 +120,14 @@ class BlockCheck {
     }
   }
 
-  /// y counts up to kDiverged. What it would excuse beyond is lost, and names the step.
+  /// y counts up to kDiverged, of a layer up to as much of its whole weight. What it would excuse beyond is lost, and names the step.
   void add(double far, double y, const std::string& name) {
-    const double bound = gradient_bound(plan_, std::min(y, kDiverged));
+    const double share = size_.at(name) / std::sqrt(squares_.at(weight_of_layer(name)));
+    const double bound = gradient_bound(plan_, std::min(y, kDiverged / share));
     if (far <= bound || !(far <= gradient_bound(plan_, y))) {
       proof_.blocks.add(far, bound, at_step(is_, name));
-    } else if (y > lost_.y) {
-      lost_ = {name, y};
+    } else if (y * share > lost_.y) {
+      lost_ = {weight_of_layer(name), y * share};
     }
   }
 
@@ -141,7 +143,8 @@ class BlockCheck {
   Proof& proof_;
   const std::vector<size_t>& which_;
   oracle::Tensors mine_, exact_;
-  std::map<std::string, double> size_;  ///< norms of what is summed
+  std::map<std::string, double> size_;     ///< norms of what is summed
+  std::map<std::string, double> squares_;  ///< of those of the layers of one weight
   Lost lost_;  ///< the tensor that rounding alone moves most, beyond its bound
 };
 
@@ -157,7 +160,8 @@ void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tens
                 "no block of the model hands on one tensor that could be kept: its blocks are "
                 "compared with nothing"));
   }
-  BlockCheck(plan, evidence, weights, reference, proof, which).run();
+  LayersReference of_layers(reference);
+  BlockCheck(plan, evidence, weights, of_layers, proof, which).run();
 }
 
 }  // namespace kuafu

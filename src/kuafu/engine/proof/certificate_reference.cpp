@@ -16,11 +16,11 @@ namespace {
 class OracleReference : public CertificateReference {
  public:
   OracleReference(const Plan& plan, std::unique_ptr<oracle::Model> model, const Dataset& data)
-      : plan_(plan), model_(std::move(model)), data_(data) {}
+      : plan_(plan), model_(std::move(model)), weights_(model_->weights()), data_(data) {}
 
   std::string name() const override { return "oracle"; }
   bool is_stateless() const override { return true; }
-  oracle::Weights weights() override { return model_->weights(); }
+  oracle::Weights weights() override { return weights_; }
   oracle::Tensors initial_weights() override {
     return oracle::initial_weights(*model_, plan_.train.seed);
   }
@@ -92,6 +92,7 @@ class OracleReference : public CertificateReference {
 
   const Plan plan_;
   std::unique_ptr<oracle::Model> model_;
+  const oracle::Weights weights_;
   const Dataset& data_;
 };
 
@@ -226,6 +227,39 @@ void require_same_weights(const std::vector<WholeParam>& params, const oracle::W
 }
 
 }  // namespace
+
+namespace {
+
+constexpr const char *kOfStack = ", layer ", *kOfRow = ", part ";
+
+}  // namespace
+
+std::string weight_of_layer(const std::string& name) {
+  return name.substr(0, std::min(name.find(kOfStack), name.find(kOfRow)));
+}
+
+oracle::Tensors layers_apart(const oracle::Tensors& whole, const oracle::Weights& weights) {
+  oracle::Tensors out;
+  for (const auto& [name, t] : whole) {
+    const auto found = weights.find(name);
+    const oracle::Weight w = found == weights.end() ? oracle::Weight{} : found->second;
+    const int64_t stacked = w.is_stacked ? t.size(0) : 1;
+    if (stacked * w.fused == 1 || t.sizes() != at::IntArrayRef(w.shape)) {
+      out[name] = t;
+      continue;
+    }
+    // (stacked, rows, turns, fused, run), as norms_of_layers has it
+    const Tensor parts = t.reshape({stacked, -1, t.size(-1) / (w.fused * w.run), w.fused, w.run});
+    for (int64_t s = 0; s < stacked; ++s) {
+      for (int64_t part = 0; part < w.fused; ++part) {
+        const std::string of_stack = stacked == 1 ? "" : text(kOfStack, s + 1, " of ", stacked);
+        const std::string of_row = w.fused == 1 ? "" : text(kOfRow, part + 1, " of ", w.fused);
+        out[name + of_stack + of_row] = parts[s].select(2, part);
+      }
+    }
+  }
+  return out;
+}
 
 Plan single_rank(Plan plan) {
   const int64_t micro_batches = plan.num_micro_batches();

@@ -54,6 +54,53 @@ std::unique_ptr<CertificateReference> make_reference(const Plan& plan, const Reg
                                                      const Dataset& data,
                                                      const std::vector<WholeParam>& params = {});
 
+/// Tensors like weights, those that hold several layers (queries, keys and values; experts) taken
+/// apart: "w, part 2 of 3". What is compared whole hides an error of its smallest part: gradients of
+/// queries and keys may be hundreds of times smaller than those of values. Views of contiguous tensors.
+oracle::Tensors layers_apart(const oracle::Tensors& whole, const oracle::Weights& weights);
+/// "w" of "w, part 2 of 3".
+std::string weight_of_layer(const std::string& name);
+
+/// A reference whose gradients are of each layer by itself.
+class LayersReference : public CertificateReference {
+ public:
+  /// `whole` must outlive it.
+  explicit LayersReference(CertificateReference& whole)
+      : whole_(whole), weights_(whole.weights()) {}
+
+  std::string name() const override { return whole_.name(); }
+  bool is_stateless() const override { return whole_.is_stateless(); }
+  oracle::Weights weights() override { return weights_; }
+  oracle::Tensors initial_weights() override { return whole_.initial_weights(); }
+  oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights,
+                              const oracle::Routes& routes) override {
+    return apart(whole_.gradients(step, weights, routes));
+  }
+  oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
+                                      const oracle::Routes& routes, double scale) override {
+    return apart(whole_.rounded_gradients(step, weights, routes, scale));
+  }
+  oracle::BlockGradients blocks(int64_t step, const oracle::Tensors& weights,
+                                const oracle::BlockFlows& flows, const oracle::Routes& routes,
+                                double scale, const std::vector<size_t>& which) override {
+    oracle::BlockGradients out = whole_.blocks(step, weights, flows, routes, scale, which);
+    out.sums = apart(std::move(out.sums));
+    return out;
+  }
+  oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) override {
+    return apart(whole_.share(step, share, weights));
+  }
+
+ private:
+  oracle::Gradients apart(oracle::Gradients g) const {
+    for (oracle::Tensors* sums : {&g.gradients, &g.absolute}) *sums = layers_apart(*sums, weights_);
+    return g;
+  }
+
+  CertificateReference& whole_;
+  const oracle::Weights weights_;
+};
+
 /// One rank with everything: the plan without parallelism, in as many micro-batches.
 Plan single_rank(Plan plan);
 

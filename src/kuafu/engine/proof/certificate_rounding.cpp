@@ -38,7 +38,7 @@ void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::G
     const auto moved = drawn.gradients.find(name);
     if (moved == drawn.gradients.end() || !std::isfinite(length(g))) continue;
     if (!std::isfinite(length(moved->second))) {
-      to.gradient[name] = {.norm = beyond, .largest = beyond, .alone = beyond};
+      to.gradient[name] = {.norm = beyond, .largest = beyond, .alone = beyond, .of_weight = beyond};
     }
   }
 }
@@ -51,6 +51,11 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
     const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
     to.scores = std::max(to.scores, largest(far) * share);
   }
+  std::map<std::string, double> squares;  // of the terms of whole weights
+  for (const auto& [name, g] : exact.gradients) {
+    const double norm = length(terms_of(name, exact));
+    squares[weight_of_layer(name)] += norm * norm;
+  }
   for (const auto& [name, g] : exact.gradients) {
     const auto mine = rounded.gradients.find(name);
     if (mine == rounded.gradients.end()) continue;
@@ -58,6 +63,8 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
     // What overflows in half precision says nothing of rounding.
     if (!std::isfinite(length(far))) continue;
     Rounding::Size& size = to.gradient[name];
+    const double of_weight = std::sqrt(squares.at(weight_of_layer(name)));
+    if (of_weight > 0) size.of_weight = std::max(size.of_weight, length(far) / of_weight * share);
     if (length(terms) == 0) {  // a softmax without doubt: rounding is all there is, or nothing
       size.alone = std::max(size.alone, length(far) * share);
       continue;

@@ -14,7 +14,7 @@
 //
 //                   |g - reference|  <=  kFactor (y + u a)
 //
-//               in the Euclidean norm of each tensor, and with kElementFactor in its largest
+//               in the Euclidean norm of each layer (layers_apart), and with kElementFactor in its largest
 //               element. To first order rounding is proportional to u: for a run in f64 y is that
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
@@ -36,7 +36,8 @@
 //               computations in which every result is moved at random by u of itself
 //               (RandomRounding), each term before it cancels too.
 //   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
-//               absolute terms: nothing is compared, the proof ends with the step, not_run, and the
+//               absolute terms (a layer's by a tenth of those of its whole weight: keys may have no
+//               gradient but rounding, as where all tokens are equal, while values have one): nothing is compared, the proof ends with the step, not_run, and the
 //               reason says so, unless something before it is wrong or the step is beyond even
 //               that; also where all of it is within its bound, which then is wide. y is the
 //               reference's, from the step's own weights: what a run does wrong in
@@ -81,6 +82,7 @@ class GradientCheck {
         rounding_(rounding),
         proof_(proof),
         u_(unit_roundoff(plan.model.dtype)),
+        mine_(layers_apart(evidence.gradients, reference.weights())),
         weights_(in_type(evidence.before.values, at::kDouble)),
         rounded_(plan, evidence, reference, weights_) {}
 
@@ -245,7 +247,9 @@ class GradientCheck {
     Moved most{.by = y.loss};
     if (y.scores > most.by) most = {"scores of a router", y.scores};
     for (const auto& [name, size] : y.gradient) {
-      if (size.norm > most.by) most = {"gradient of " + name, size.norm};
+      if (size.of_weight > most.by) {
+        most = {"gradient of " + weight_of_layer(name), size.of_weight};
+      }
     }
     return most;
   }
@@ -259,7 +263,8 @@ class GradientCheck {
       if (found == y.gradient.end()) continue;
       Rounding::Size size = found->second;
       // Where rounding is all of a gradient it moves it by more than any share of its terms.
-      if (size.alone > 0) size.norm = std::numeric_limits<double>::infinity();
+      if (size.alone > 0 && size.of_weight == 0)
+        size.of_weight = std::numeric_limits<double>::infinity();
       of_these.gradient[name] = size;
     }
     return most_moved(of_these);
@@ -287,7 +292,7 @@ class GradientCheck {
       compare_gradient(name, g, terms_of(name, exact),
                        size == y.gradient.end() ? Rounding::Size{} : size->second);
     }
-    for (const auto& [name, g] : is_.gradients) {
+    for (const auto& [name, g] : mine_) {
       if (exact.gradients.contains(name)) continue;
       proof_.refute(at_this(text(name, " has a gradient, and the reference does not use it")));
     }
@@ -308,8 +313,8 @@ class GradientCheck {
 
   void compare_gradient(const std::string& name, const Tensor& g, const Tensor& terms,
                         const Rounding::Size& y) {
-    const auto found = is_.gradients.find(name);
-    const Tensor mine = found == is_.gradients.end() ? at::zeros_like(g) : found->second;
+    const auto found = mine_.find(name);
+    const Tensor mine = found == mine_.end() ? at::zeros_like(g) : found->second;
     if (mine.sizes() != g.sizes()) return proof_.refute(at_this(text(name, ": another shape")));
     const Tensor far = mine - g;
     if (length(terms) == 0) {  // then g is zero, and what the run has is rounding, or wrong
@@ -337,6 +342,7 @@ class GradientCheck {
   const RoundingOf& rounding_;
   Proof& proof_;
   double u_;
+  oracle::Tensors mine_;     // the run's gradients, of each layer by itself
   oracle::Tensors weights_;  // before the step, f64
   StepRounding rounded_;
   std::vector<std::string> beyond_;  // gradients that the last comparison found so
@@ -388,14 +394,16 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
 void check_gradients(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                      const RoundingOf& rounding, Proof& proof) {
   const at::NoGradGuard no_grad;
-  GradientCheck(plan, evidence, reference, rounding, proof).run();
+  LayersReference of_layers(reference);
+  GradientCheck(plan, evidence, of_layers, rounding, proof).run();
 }
 
 void check_step(const Plan& plan, const Evidence& evidence, CertificateReference& reference,
                 const RoundingOf& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
   if (!evidence.diverged.empty()) {
-    return GradientCheck(plan, evidence, reference, rounding, proof).check_divergence();
+    LayersReference of_layers(reference);
+    return GradientCheck(plan, evidence, of_layers, rounding, proof).check_divergence();
   }
   const Proof before = proof;
   check_gradients(plan, evidence, reference, rounding, proof);

@@ -39,8 +39,10 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
 struct Rounding {
   struct Size {
     double norm = 0, largest = 0;
-    double alone =
-        0;  ///< norm itself, of a gradient whose terms are all zero: rounding is all of it
+    /// Norm itself, of a gradient whose terms are all zero: rounding is all of it.
+    double alone = 0;
+    /// Norm relative to the terms of the whole weight that the layer is in: what divergence is judged by.
+    double of_weight = 0;
   };
   double loss = 0;                            ///< relative
   double scores = 0;                          ///< largest difference of a router's scores

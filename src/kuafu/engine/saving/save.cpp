@@ -154,7 +154,8 @@ void Saver::save(const ValidationSeries& validation) {
                                                     validation.is_best(saved_step_),
                                                     options_.notes});
   saving->state[saved_run::kPlan] = to_toml(engine_.plan());
-  saving->state[saved_run::kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
+  saved_run::write_updates(engine_.optimizer().state().num_steps, saved_step_,
+                           engine_.loss_scaler(), saving->state);
   saved_run::write_scale(engine_.loss_scaler(), saving->state);
   saved_run::write_validation(validation, saving->state);
   if (saved_telemetry_ != nullptr) saved_run::write_telemetry(*saved_telemetry_, saving->state);
@@ -380,6 +381,7 @@ void Saver::go_on_in(const std::string& folder, int64_t step) {
 void Saver::load(const Checkpoint& from, const std::string& folder) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
+  saved_run::check_consistent(from, folder);
   const std::vector<ParamShard> shards = engine_.shards();
   for (const ParamShard& s : shards) fill(s.value, held_by(s, engine_.mesh()), from, s.param->name);
   engine_.optimizer().begin(shards, saved_run::read_updates(from, folder));

@@ -3,8 +3,11 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
 #include "kuafu/checkpoint/weights.h"
 #include "kuafu/engine/saving/save.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace saved_run {
@@ -13,6 +16,8 @@ namespace {
 constexpr const char* kLossScale = "loss_scale";  // all three where a run has had one
 constexpr const char* kGoodSteps = "loss_scale_good_steps";
 constexpr const char* kSkippedSteps = "skipped_steps";
+constexpr const char* kMorePushes = "updates_beyond_steps";  // of a run that was under servers
+constexpr int64_t kMostWorkers = 1 << 20;                    // pushes of a step
 constexpr const char* kValidation = "validation";
 constexpr const char* kTelemetry = "telemetry";
 
@@ -23,6 +28,16 @@ int64_t skipped_steps(const Checkpoint& from) {
   KUAFU_REQUIRE(skipped <= from.step(), kIndexFile, ": state.", kSkippedSteps, ": ", skipped,
                 " steps were skipped of ", from.step());
   return skipped;
+}
+
+void check_imported(const Checkpoint& from, const std::string& index) {
+  const bool is_untrained = from.step() == 0 && from.state_count(kOptimizerSteps) == 0 &&
+                            !from.state().contains(kLossScale);
+  const std::string optimizer(plan_of(from, index).optimizer.kind);
+  const bool is_weights = weight_names(from, optimizer).size() == from.tensors().size();
+  KUAFU_REQUIRE(is_untrained && is_weights, index, ": state.", weights::kStateKey,
+                " says that nothing but weights is here, and there is a state of training beside "
+                "them; import the weights again");
 }
 
 }  // namespace
@@ -43,15 +58,41 @@ void read_scale(const Checkpoint& from, LossScaler& scaler) {
   scaler.restore(saved);
 }
 
+void write_updates(int64_t updates, int64_t steps, const LossScaler& scaler, Metadata& state) {
+  state[kOptimizerSteps] = text(updates);
+  const int64_t more = updates - (steps - scaler.state().skipped);
+  if (more > 0) state[kMorePushes] = text(more);
+}
+
 int64_t read_updates(const Checkpoint& from, const std::string& folder) {
   const int64_t updates = from.state_count(kOptimizerSteps);
   const int64_t skipped = skipped_steps(from);
-  if (is_weights_only(from)) return updates;  // of another program: none
-  // More where steps, of this run or of one that it goes on from, were under servers, which count pushes.
-  KUAFU_REQUIRE(updates >= from.step() - skipped, folder, "/", kIndexFile, ": state.",
-                kOptimizerSteps, ": ", updates, " updates after ", from.step(), " steps, ", skipped,
-                " of them skipped; use an earlier checkpoint");
+  const bool has_more = from.state().contains(kMorePushes);
+  const int64_t more = has_more ? from.state_count(kMorePushes) : 0;
+  const bool is_possible = more / kMostWorkers <= from.step() && more <= updates;
+  KUAFU_REQUIRE(is_possible && updates - more == from.step() - skipped, folder, "/", kIndexFile,
+                ": state.", kOptimizerSteps, ": ", updates, " updates after ", from.step(),
+                " steps, ", skipped, " of them skipped",
+                has_more ? text(", and ", more, " by further pushes to servers") : "",
+                "; use an earlier checkpoint");
   return updates;
+}
+
+void check_consistent(const Checkpoint& from, const std::string& folder) {
+  const std::string index = text(folder, "/", kIndexFile);
+  for (const char* note : {kProgram, kPlugins}) {
+    const auto found = from.state().find(note);
+    if (found == from.state().end()) continue;
+    KUAFU_REQUIRE(Json::parse(found->second, nullptr, false).is_object(), index, ": state.", note,
+                  ": expected a JSON object, found ", in_quotes(as_utf8(found->second)),
+                  "; use an earlier checkpoint");
+  }
+  if (is_weights_only(from)) return check_imported(from, index);
+  read_updates(from, folder);
+  const int64_t steps = plan_of(from, folder).train.steps;
+  KUAFU_REQUIRE(from.step() <= steps, index, ": step is ", from.step(),
+                ", and the plan that saved it ends after step ", steps,
+                "; use an earlier checkpoint");
 }
 
 void write_validation(const ValidationSeries& series, Metadata& state) {

@@ -14,14 +14,21 @@ namespace kuafu::saved_run {
 
 inline constexpr const char* kPlan = "plan";
 inline constexpr const char* kOptimizerSteps = "optimizer_steps";
+/// Notes of the program: what it was, and hashes of its plug-ins by file name.
+inline constexpr const char *kProgram = "program", *kPlugins = "plugins";
 
 /// Nothing of a run that never scaled its loss, so that its checkpoints are as they were.
 void write_scale(const LossScaler& scaler, Metadata& state);
 void read_scale(const Checkpoint& from, LossScaler& scaler);
 
-/// Updates that its optimizer has made. Throws ConfigError where they are fewer than its steps less
-/// those that were skipped.
+/// Updates that its optimizer has made: one a step that was not skipped, and what servers made of more
+/// pushes than steps.
+void write_updates(int64_t updates, int64_t steps, const LossScaler& scaler, Metadata& state);
 int64_t read_updates(const Checkpoint& from, const std::string& folder);
+
+/// Throws ConfigError where what the state says is no run's: another count of updates, more steps than
+/// its plan has, imported weights that have been trained, notes that are no JSON.
+void check_consistent(const Checkpoint& from, const std::string& folder);
 
 /// Nothing of a run that was not validated yet.
 void write_validation(const ValidationSeries& series, Metadata& state);

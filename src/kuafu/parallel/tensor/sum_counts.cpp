@@ -36,8 +36,16 @@ std::vector<Axis> shorter(std::vector<Axis> axes) {
 /// Least and largest element.
 struct Range {
   double least = 0, largest = 0;
-  /// Numbers of terms are whole: what lies beside one is another error, which products show.
-  bool is(double terms) const { return std::round(least) == terms && std::round(largest) == terms; }
+  /// Numbers of terms are whole: what lies beside one is another error, of which certificates tell.
+  bool is(double terms) const {
+    if (!is_whole(least) || !is_whole(largest)) return true;
+    return std::round(least) == terms && std::round(largest) == terms;
+  }
+  static bool is_whole(double x) { return std::abs(x - std::round(x)) < 1e-6; }
+  const char* words(double terms) const {
+    if (largest <= terms) return ": a missing sum";
+    return is_whole(largest / terms) ? ": a sum made twice" : ": more than its terms";
+  }
 };
 
 /// The products of one role on ones.
@@ -101,7 +109,7 @@ class Ones {
     }
     throw WrongAxes(text(product, ": each element of ", name, " is the sum of ", terms,
                          " terms; of ones the code makes it ", found.least, " to ", found.largest,
-                         found.largest > terms ? ": a sum made twice" : ": a missing sum"),
+                         found.words(terms)),
                     role_);
   }
 
