@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
@@ -108,6 +109,25 @@ TEST(Activity, PictureHasAxisUnitLegendAndEveryLabel) {
   }
   EXPECT_EQ(count(svg, "<rect"), 1U + 4 + 6);  // paper, legend, activities
   EXPECT_EQ(svg, activity_svg(sample()));
+}
+
+TEST(Activity, EveryVerbHasAColourOfItsOwn) {
+  ActivityLog log{"a run", 10e-3, {}};
+  for (int verb = 0; verb < 10; ++verb) {
+    const double start = 1e-3 * verb;
+    log.activities.push_back(
+        {0, Kind::kCommunication, "verb" + std::to_string(verb), "x", start, start + 1e-3});
+  }
+  complete(log, 1);
+  const std::string svg = activity_svg(log);
+  std::set<std::string> fills;
+  for (size_t at = svg.find("fill=\"#"); at != std::string::npos;
+       at = svg.find("fill=\"#", at + 1)) {
+    if (svg.rfind("<rect", at) > svg.rfind("<text", at) ||
+        svg.rfind("<text", at) == std::string::npos)
+      fills.insert(svg.substr(at + 6, 7));
+  }
+  EXPECT_GE(fills.size(), 10u) << svg;
 }
 
 TEST(Activity, QueuesHaveRowsBelowTheirRank) {

@@ -113,10 +113,13 @@ class Palette {
 
  private:
   static const std::vector<std::string>& of(Activity::Kind kind) {
+    // As many as a run has: of verbs there are ten.
     static const std::vector<std::string> compute = {"#0072b2", "#e69f00", "#56b4e9",
-                                                     "#009e73", "#5d3a9b", "#a08000"};
-    static const std::vector<std::string> communication = {"#d55e00", "#cc79a7", "#882255",
-                                                           "#f28e2b"};
+                                                     "#009e73", "#5d3a9b", "#a08000",
+                                                     "#1b3a6b", "#8fbc3f", "#4f6d7a"};
+    static const std::vector<std::string> communication = {
+        "#d55e00", "#cc79a7", "#882255", "#f28e2b", "#b2182b",
+        "#f4a3a0", "#7a3b10", "#9970ab", "#e7298a", "#4a0020"};
     static const std::vector<std::string> idle = {"#e4e8ee", "#cfd6df"};
     static const std::vector<std::string> copy = {"#117733", "#999933"};
     return kind == Activity::Kind::kCompute ? compute
