@@ -46,8 +46,9 @@ Of a checkpoint the weights alone are read, and held to their checksums; a run t
 Exit codes: 0 written, 2 no complete checkpoint, damaged weights, or a file that is there or may not be written,
 7 a full disk)");
 
-  CLI::App& in = *app.add_subcommand(
-      "import", "make a plain file of weights a checkpoint that a run of any plan can begin from");
+  CLI::App& in = *app.add_subcommand("import",
+                                     "make weights a checkpoint that a run of any plan can begin "
+                                     "from: a plain file, or a folder of transformers");
   in.add_option(
         "file", call.imported.file,
         "what `kuafu export` wrote, or another of its form; of hf a folder with config.json and "

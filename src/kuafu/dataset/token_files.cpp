@@ -157,7 +157,8 @@ class TokenFiles::Mapped {
                   " of the corpus");
     KUAFU_REQUIRE(count_of(head, "bytes_per_token") == width, "its ids are not of ", width,
                   " bytes");
-    KUAFU_REQUIRE(count_of(head, "tokens") * width == static_cast<int64_t>(bytes - kHead),
+    const auto of_ids = static_cast<int64_t>(bytes - kHead);
+    KUAFU_REQUIRE(of_ids % width == 0 && count_of(head, "tokens") == of_ids / width,
                   "its size is not that of its ids");
     part_->end = count_of(head, "end");
     KUAFU_REQUIRE(part_->end > begin && part_->end <= source.bytes, "it ends at byte ", part_->end,
