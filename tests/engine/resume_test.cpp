@@ -284,6 +284,8 @@ INSTANTIATE_TEST_SUITE_P(
         Untrue{"optimizer_steps", "9223372036854775807", "9223372036854775807 updates after 6"},
         Untrue{"optimizer_steps", "06", "expected a whole number from 0, found \"06\""},
         Untrue{"updates_beyond_steps", "2", "0 of them skipped, and 2 by further pushes"},
+        Untrue{"loss_scale", "1e300", "state.loss_scale: 1e+300 is beyond the range of f32"},
+        Untrue{"loss_scale_good_steps", "7", "7 good steps after each other, of 6"},
         Untrue{"plan", "4", "step is 6, and the plan that saved it ends after step 4"},
         Untrue{"weights_only", "yes", "nothing but weights is here"},
         Untrue{"program", "{", "state.program: expected a JSON object, found \"{\""},

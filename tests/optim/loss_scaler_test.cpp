@@ -84,6 +84,11 @@ TEST(LossScaler, GoesOnFromASavedState) {
   EXPECT_EQ(scaler.state(), saved);
   scaler.step(false);
   EXPECT_EQ(scaler.state(), (LossScale{8192, 0, 7}));
+  // A shorter interval than that of the run it goes on from is over at once.
+  LossScaler shorter(dynamic_plan(8, 2));
+  shorter.restore({4096, 5, 7});
+  shorter.step(false);
+  EXPECT_EQ(shorter.state(), (LossScale{8192, 0, 7}));
   // Another plan keeps its own scale, and the steps that were skipped.
   LossScaler off((Plan()));
   off.restore(saved);

@@ -33,7 +33,7 @@ void LossScaler::step(bool has_overflow) {
                   now_.scale, ": training diverged; lower optimizer.lr or raise optimizer.warmup");
     now_.scale /= 2;
     now_.good_steps = 0;
-  } else if (now_.good_steps == interval_) {
+  } else if (now_.good_steps >= interval_) {  // more where a resumed run has a shorter one
     now_.scale *= 2;
     now_.good_steps = 0;
   }

@@ -408,7 +408,7 @@ void check_scale(const Plan& plan, const Evidence& evidence, Proof& proof) {
   LossScale want = evidence.scale_before;
   if (is_skipped) ++want.skipped;
   if (plan.has_dynamic_scale()) {
-    if (is_skipped || ++want.good_steps == plan.train.loss_scale_interval) {
+    if (is_skipped || ++want.good_steps >= plan.train.loss_scale_interval) {
       want.scale *= is_skipped ? 0.5 : 2;
       want.good_steps = 0;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/saving/saved_run.h"
 
+#include <limits>
+
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -28,6 +30,23 @@ int64_t skipped_steps(const Checkpoint& from) {
   KUAFU_REQUIRE(skipped <= from.step(), kIndexFile, ": state.", kSkippedSteps, ": ", skipped,
                 " steps were skipped of ", from.step());
   return skipped;
+}
+
+/// All three strings of a loss scale or none, of no more steps than were made, and one that f32 has.
+void check_saved_scale(const Checkpoint& from, const std::string& index) {
+  const auto has = [&](const char* key) { return from.state().contains(key); };
+  const bool has_scale = has(kLossScale);
+  KUAFU_REQUIRE(has(kGoodSteps) == has_scale && has(kSkippedSteps) == has_scale, index,
+                ": of state.", kLossScale, ", ", kGoodSteps, " and ", kSkippedSteps,
+                " some are there and some are not; use an earlier checkpoint");
+  if (!has_scale) return;
+  const double scale = from.state_number(kLossScale);
+  KUAFU_REQUIRE(scale <= std::numeric_limits<float>::max(), index, ": state.", kLossScale, ": ",
+                scale, " is beyond the range of f32; use an earlier checkpoint");
+  const int64_t good = from.state_count(kGoodSteps);
+  KUAFU_REQUIRE(good <= from.step() - skipped_steps(from), index, ": state.", kGoodSteps, ": ",
+                good, " good steps after each other, of ", from.step(),
+                "; use an earlier checkpoint");
 }
 
 void check_imported(const Checkpoint& from, const std::string& index) {
@@ -88,6 +107,7 @@ void check_consistent(const Checkpoint& from, const std::string& folder) {
                   "; use an earlier checkpoint");
   }
   if (is_weights_only(from)) return check_imported(from, index);
+  check_saved_scale(from, index);
   read_updates(from, folder);
   const int64_t steps = plan_of(from, folder).train.steps;
   KUAFU_REQUIRE(from.step() <= steps, index, ": step is ", from.step(),
