@@ -278,7 +278,7 @@ TEST(Watching, ALogThatLacksStepsIsTold) {
 TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const tests::Folder folder;
   const std::string log = folder.path("log.jsonl");
-  const Ran ran = run_front({"--steps", kMany, "--timeout", "0.6", "--checkpoint",
+  const Ran ran = run_front({"--steps", kMany, "--timeout", "2", "--checkpoint",
                              folder.path("saved"), "--log", log, "--set", "train.validate_every=1",
                              "--set", "train.validation_batches=1000000"});
   EXPECT_EQ(ran.code, kTimeout) << ran.output;
@@ -297,7 +297,7 @@ TEST(Watching, ValidationOnTheWayIsEndedToo) {
     return run_front(more);
   };
   const Ran again =
-      go_on({"--steps", kMany, "--timeout", "0.6", "--set", "train.validation_batches=1000000"});
+      go_on({"--steps", kMany, "--timeout", "2", "--set", "train.validation_batches=1000000"});
   EXPECT_EQ(again.code, kTimeout) << again.output;
   EXPECT_EQ(again.document["loss"].size(), 0u);
   const Ran rest = go_on({"--steps", "3"});
