@@ -16,6 +16,7 @@
 #include "kuafu/engine/proof/certificate_step.h"
 #include "kuafu/engine/proof/witness.h"
 #include "tests/mutants/mutant.h"
+#include "tests/support/certified.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 
@@ -82,17 +83,7 @@ RankResult result_of(const Wrong& wrong, const Overrides& more = {}) {
                                      }});
   Plan plan = plan_with(tests::keys::both(tests::keys::tensor("1d", "2"), more));
   plan.parallel.tensor.mode = "wrong";
-  const Requests asked_for_nothing;
-  RankResult first;
-  tests::run_ranks(2, [&](Communicator& world) {
-    RunOptions options;
-    options.is_certified = true;
-    options.make_data = tests::data_of;
-    options.requests = &asked_for_nothing;
-    const RankResult r = run_rank(plan, registries, world, options);
-    if (world.rank() == 0) first = r;
-  });
-  return first;
+  return tests::certified_run(plan, registries);
 }
 Certificate certificate_of(const Wrong& wrong, const Overrides& more = {}) {
   return result_of(wrong, more).certificate;

@@ -14,6 +14,7 @@
 #include "kuafu/engine/proof/certificate_reference.h"
 #include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/tensor/differentiable.h"
+#include "tests/support/certified.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 
@@ -54,8 +55,18 @@ class WrongAttention : public AttentionParallel {
   std::unique_ptr<AttentionParallel> sound_;
 };
 
-Certificate certificate_of(WrongGradient wrong, const char* type) {
+enum class Reference : uint8_t { kOracle, kEngine };
+
+/// As of a plug-in's model that brings no oracle.
+Registries registries_with(Reference reference) {
   Registries registries = builtin_registries();
+  if (reference == Reference::kEngine) registries.oracles = Registry<oracle::MakeModel>("oracle");
+  return registries;
+}
+
+Certificate certificate_of(WrongGradient wrong, const char* type,
+                           Reference reference = Reference::kOracle) {
+  Registries registries = registries_with(reference);
   registries.sequence.add("wrong", "ring, a gradient wrong in all types but f64",
                           [wrong](const AttentionSetup& setup) {
                             return std::make_unique<WrongAttention>(setup, wrong);
@@ -68,17 +79,7 @@ Certificate certificate_of(WrongGradient wrong, const char* type) {
                                                    {"train.validation_batches", "0"}},
                                                   tests::keys::sequence("ring", "2")));
   plan.parallel.sequence.mode = "wrong";
-  const Requests asked_for_nothing;
-  Certificate first;
-  tests::run_ranks(2, [&](Communicator& world) {
-    RunOptions options;
-    options.is_certified = true;
-    options.make_data = tests::data_of;
-    options.requests = &asked_for_nothing;
-    const RankResult r = run_rank(plan, registries, world, options);
-    if (world.rank() == 0) first = r.certificate;
-  });
-  return first;
+  return tests::certified_run(plan, registries).certificate;
 }
 
 // Of no gradient at all and of one of the wrong sign the error is as large as of bf16's factor, and twice that.
@@ -95,6 +96,47 @@ TEST(CertificateOfAWrongAttention, TellsItsQueriesAndItsKeys) {
       EXPECT_FALSE(c.native.blocks.holds()) << type.name << of << c.native.describe();
     }
     EXPECT_EQ(certificate_of({}, type.name).native.verdict, "equal") << type.name;
+  }
+}
+
+// One rank of the engine knows no terms of its sums, and no block.
+TEST(CertificateOfAWrongAttention, TellsItsQueriesAndItsKeysWithoutAnOracle) {
+  struct Type {
+    const char* name;
+    double factor;
+  };
+  for (const Type& type : {Type{"f32", 1.0001}, Type{"f16", 0}, Type{"bf16", 0}}) {
+    for (size_t of : {0, 1}) {
+      const Certificate c = certificate_of({of, type.factor}, type.name, Reference::kEngine);
+      EXPECT_EQ(c.reference, "engine");
+      EXPECT_TRUE(c.gradient.holds()) << c.describe();
+      EXPECT_EQ(c.native.verdict, "different") << type.name << of << c.native.describe();
+    }
+    const Certificate sound = certificate_of({}, type.name, Reference::kEngine);
+    EXPECT_EQ(sound.native.verdict, "equal") << type.name << sound.native.describe();
+  }
+}
+
+TEST(CertificateWithoutAnOracle, HoldsOfSoundPlans) {
+  const Registries registries = registries_with(Reference::kEngine);
+  const std::vector<Overrides> schemes = {
+      tests::keys::tensor("1d", "2"),
+      tests::keys::sequence("ring", "2"),
+      {{"parallel.data", "2"}},
+      tests::keys::both({{"parallel.data", "3"}}, {{"parallel.zero", "2"}})};
+  for (const char* kind : {"gpt", "bert", "opt"}) {
+    for (const char* type : {"f64", "f32", "f16", "bf16"}) {
+      for (const Overrides& scheme : schemes) {
+        const Plan plan = tests::small_plan(tests::keys::both({{"model.kind", kind},
+                                                               {"model.dtype", type},
+                                                               {"train.batch", "12"},
+                                                               {"train.validation_batches", "0"}},
+                                                              scheme));
+        const Certificate c = tests::certified_run(plan, registries).certificate;
+        EXPECT_EQ(c.verdict, "equal")
+            << kind << ' ' << type << ": " << c.describe() << "; " << c.native.describe();
+      }
+    }
   }
 }
 

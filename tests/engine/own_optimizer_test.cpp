@@ -263,6 +263,29 @@ Registries means(bool is_corrected) {
   return with("mean", {.keys = {"momentum"}, .make = make}, {formula});
 }
 
+/// even_steps() that leaves steps of f32 weights below 28 of their roundings out.
+Rule even_steps_without_small_ones(const OptimizerPlan& plan) {
+  Rule rule = even_steps(plan);
+  rule.update = [update = rule.update](RulePiece& p, const Rates& rates, const Tensor& ratio) {
+    const Tensor before = p.value.clone();
+    update(p, rates, ratio);
+    if (before.scalar_type() != at::kFloat) return;
+    const Tensor is_small = (p.value - before).abs() < 28 * 0x1p-24 * before.abs();
+    p.value.copy_(at::where(is_small, before, p.value));
+  };
+  return rule;
+}
+
+// Each lost step is within the bound of its element, and the norm of the weights stands still.
+TEST(OwnOptimizer, ThatLeavesSmallStepsOutIsRefuted) {
+  const Overrides slow = {{"optimizer.lr", "1e-4"}, {"model.dtype", "f32"}};  // steps: 17 roundings
+  expect_equal(evens(), "even", slow);
+  const std::string why = verdict_of(
+      with("even", {.make = even_steps_without_small_ones}, {even_formula, true}), "even", slow);
+  EXPECT_NE(why.find("; native different"), std::string::npos) << why;
+  EXPECT_NE(why.find("the step of"), std::string::npos) << why;
+}
+
 // What implementations of LARS and LAMB get wrong, in rules of one's own.
 TEST(OwnOptimizer, MutantsAreRefutedInEveryType) {
   const Overrides zero = {{"parallel.data", "2"}, {"parallel.zero", "1"}, {"optimizer.lr", "0.5"}};

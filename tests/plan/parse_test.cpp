@@ -212,6 +212,11 @@ TEST(ParsePlan, RefusesWhatIsNoToml) {
   });
 }
 
+TEST(ParsePlan, TakesAnEmptyNameForNone) {
+  const Plan plan = parse("[data]\nkind = \"synthetic\"\npath = \"\"\ntokenizer = \"\"\n");
+  EXPECT_EQ(plan, parse("[data]\nkind = \"synthetic\"\n"));
+}
+
 TEST(ParsePlan, RefusesOptionsWithoutEffect) {
   expect_refused<ConfigError>({
       {"[optimizer]\nmomentum = 0.5\n",

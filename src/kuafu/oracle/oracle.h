@@ -114,6 +114,9 @@ struct Gradients {
   double loss = 0;    ///< of the model alone; auxiliary losses reach the gradients
   Tensors gradients;  ///< before clipping; of every weight that was used
   Tensors absolute;   ///< sums of the absolute terms of each
+  /// Where terms are not known but guessed by the gradients themselves: the largest of all gradients,
+  /// by which it is judged whether rounding is all there is. 0: terms are known.
+  double largest = 0;
   Regret regret;
   Tensors scores;  ///< of routers, by mixture, (B, S, E) of all micro-batches
 };

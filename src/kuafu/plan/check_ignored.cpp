@@ -32,11 +32,14 @@ std::vector<std::string> needs_of(const Key& key, const Choices& choices) {
 
 }  // namespace
 
-/// A key that was given, or that differs from its default, and that the chosen kind never reads.
+/// A key that was given, or that differs from its default, and that the chosen kind never reads. An
+/// empty name names nothing: so a case of a suite leaves the base's out.
 void check_ignored(const Plan& plan, const Choices& choices, const Origins& origins) {
   const Plan defaults;
   for (const Key& key : keys()) {
-    if (!origins.has(key.name) && print(key, plan) == print(key, defaults)) continue;
+    const std::string value = print(key, plan);
+    const bool is_default = value == print(key, defaults);
+    if (is_default && (!origins.has(key.name) || value == R"("")")) continue;
     // A governor may have one itself, which then is why.
     for (const Key* at = &key; !at->governor.empty(); at = find_key(at->governor)) {
       const std::string governing = print(*find_key(at->governor), plan);

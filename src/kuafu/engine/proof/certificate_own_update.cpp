@@ -14,6 +14,16 @@
 //     in the layer                                  norm or a product reaches all elements alike, and
 //                                                   in one of many thousands all draws are small
 //
+// Small steps are rounding to these bounds: 2 kRoundings u |w| of each element. All of a layer's together
+// are not. With d the step by the formula and e = run - formula, elements whose d is below kLostStep
+// u |w| may be lost as a whole; the roundings of all others do not know where the step goes, and
+//
+//   |sum e d|  <=  sum d^2 (of the former)  +  kAlong sqrt(sum (bound d)^2)  +  kFactor x that of a draw
+//                  + kRoundings u sum d^2
+//
+// So a rule that leaves out steps of more than kLostStep u |w|, or scales them, is told in layers of
+// some thousand elements.
+//
 // Where the draws move a tensor by more than kDiverged of its norm nothing can be compared, and the proof ends
 // so: terms that cancel leave nothing of it, or the formula leaves the range of numbers.
 //
@@ -35,6 +45,7 @@ namespace kuafu {
 namespace {
 
 constexpr double kRoundings = 16;
+constexpr double kLostStep = 4, kAlong = 4;
 /// Two terms that cancel leave a draw below x u of them in x of cases, and a run, which rounds its
 /// rates too, up to 3 u: all of so many draws are below an eighth of that in 1 of 10^7 elements.
 constexpr uint64_t kOwnDraws = 16;
@@ -126,10 +137,41 @@ class OwnUpdateCheck {
         continue;
       }
       const auto of = [&name = name](const After& a) { return a.weights.at(name); };
-      compare(found->second, w, bound_of(name, before_.at(name), w, draws, of, name), name);
+      const Tensor bound = bound_of(name, before_.at(name), w, draws, of, name);
+      compare(found->second, w, bound, name);
+      compare_along_step(name, found->second, w, bound, draws);
       compare_master(name, is_, proof_);
     }
   }
+  /// What the run's step of each layer lacks of the formula's, along it.
+  void compare_along_step(const std::string& name, const Tensor& mine, const Tensor& exact,
+                          const Tensor& bound, const std::vector<After>& draws) {
+    if (mine.sizes() != exact.sizes()) return;  // told by its elements
+    const auto layers_of = [&](const Tensor& t) {
+      return layers_apart({{name, t.contiguous()}}, layers_);
+    };
+    const Tensor &before = before_.at(name), d = exact - before;
+    const auto steps = layers_of(d), errors = layers_of(mine - exact), bounds = layers_of(bound);
+    const auto weights = layers_of(before);
+    std::map<std::string, double> drawn;
+    for (const After& draw : draws) {
+      for (const auto& [layer, e] : layers_of(draw.weights.at(name) - exact)) {
+        drawn[layer] = std::max(drawn[layer], std::abs(product(e, steps.at(layer))));
+      }
+    }
+    for (const auto& [layer, step] : steps) {
+      const double square = product(step, step);
+      if (square == 0) continue;
+      const Tensor lost = step * (step.abs() < kLostStep * u_ * weights.at(layer).abs());
+      const double rounding = product(lost, lost) + kAlong * length(bounds.at(layer) * step) +
+                              kFactor * drawn[layer] + kRoundings * u_ * square;
+      const double whole = kRoundings * u_;
+      proof_.update.add(std::abs(product(errors.at(layer), step)) / rounding * whole, whole,
+                        at_step(is_, text("the step of ", layer)));
+    }
+  }
+  static double product(const Tensor& a, const Tensor& b) { return (a * b).sum().item<double>(); }
+
   void compare_state(const After& exact, const std::vector<After>& draws) {
     if (exact.state.num_steps != is_.after.num_steps) {
       proof_.refute(at_step(is_, text("the optimizer counts ", is_.after.num_steps, " updates for ",

@@ -144,6 +144,7 @@ class EngineReference : public CertificateReference {
 
  private:
   Engine& engine_with(int64_t step, const oracle::Tensors& weights, double scale) {
+    this->weights();  // before this engine: it asks another
     Engine& engine = engine_of(dtype_of(weights.begin()->second), scale);
     const at::NoGradGuard no_grad;
     for (const ParamShard& s : engine.shards()) s.value.copy_(weights.at(s.param->name));
@@ -151,18 +152,25 @@ class EngineReference : public CertificateReference {
     return engine;
   }
 
-  static oracle::Gradients gradients_of(Engine& engine, double loss) {
+  /// No engine knows the terms of its sums: of each layer they are taken to be its largest gradient,
+  /// of one that has none but rounding (biases of keys) kLeastTerms of the model's. By all of that,
+  /// gradients of queries and keys would be rounding too.
+  oracle::Gradients gradients_of(Engine& engine, double loss) {
     oracle::Gradients out;
     out.loss = loss;
-    double most = 0;
     for (const auto& [name, g] : whole_gradients(engine, Keep::kYes)) {
       out.gradients[name] = g.to(at::kDouble);
-      most = std::max(most, out.gradients[name].abs().max().item<double>());
+      out.absolute[name] = out.gradients[name].abs().contiguous();
+      out.largest = std::max(out.largest, largest_of(out.absolute[name]));
     }
-    for (const auto& [name, g] : out.gradients) out.absolute[name] = at::full_like(g, most);
+    for (const auto& [name, layer] : layers_apart(out.absolute, layers_)) {
+      layer.fill_(std::max(largest_of(layer), kLeastTerms * out.largest));
+    }
     for (Param* p : engine.params()) p->value.mutable_grad() = Tensor();
     return out;
   }
+  static constexpr double kLeastTerms = 0x1p-10;
+  static double largest_of(const Tensor& t) { return t.numel() == 0 ? 0 : t.max().item<double>(); }
 
   Engine& engine_of(DType type, double scale) {
     const auto key = std::pair(type, scale);

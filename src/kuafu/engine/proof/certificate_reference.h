@@ -47,7 +47,7 @@ class CertificateReference {
 };
 
 /// The oracle registered for plan.model.kind, else a single rank of the engine, whose sums of
-/// absolute terms are taken to be the largest gradient everywhere. Throws ConfigError for a plan of
+/// absolute terms are taken to be the largest gradient of their layer. Throws ConfigError for a plan of
 /// one rank without an oracle, which would be its own reference, and for an oracle without one of
 /// the model's `params` (empty: not looked at), or with other extents or layers. @pre registries and data outlive it
 std::unique_ptr<CertificateReference> make_reference(const Plan& plan, const Registries& registries,

@@ -53,7 +53,8 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
   }
   std::map<std::string, double> squares;  // of the terms of whole weights
   for (const auto& [name, g] : exact.gradients) {
-    const double norm = length(terms_of(name, exact));
+    const double all = exact.largest * std::sqrt(static_cast<double>(g.numel()));
+    const double norm = std::max(length(terms_of(name, exact)), all);
     squares[weight_of_layer(name)] += norm * norm;
   }
   for (const auto& [name, g] : exact.gradients) {
@@ -107,10 +108,10 @@ Rounding StepRounding::measured(const oracle::Gradients& exact) const {
   return y;
 }
 
-Rounding StepRounding::at_random(const oracle::Gradients& exact) const {
+Rounding StepRounding::at_random(const oracle::Gradients& exact, uint64_t draws) const {
   const DType type = plan_.model.dtype;
   Rounding y = is_wide(type) ? measured(exact) : Rounding{};
-  for (uint64_t draw = 0; draw < kDraws; ++draw) {
+  for (uint64_t draw = 0; draw < draws; ++draw) {
     const oracle::RandomRounding at_random(u_, draw);
     const auto drawn = within_range(drawn_in());
     take_larger(y, drawn, exact, 1);

@@ -32,7 +32,7 @@ class StepRounding {
   Rounding measured(const oracle::Gradients& exact) const;
   /// Rounding of this very step: at random, and of numbers with many bits measured too, whose sums
   /// of equal terms err alike.
-  Rounding at_random(const oracle::Gradients& exact) const;
+  Rounding at_random(const oracle::Gradients& exact, uint64_t draws = kDraws) const;
   /// At random, of a step that was skipped: gradients that are no numbers move the loss without bound.
   Rounding of_overflow(const oracle::Gradients& exact) const;
 

@@ -34,7 +34,8 @@
 //               computation in the run's type may even have none by chance, p rounded to 1. So a
 //               step that is beyond its bound is judged by its own y: the largest of kDraws
 //               computations in which every result is moved at random by u of itself
-//               (RandomRounding), each term before it cancels too.
+//               (RandomRounding), each term before it cancels too; of kManyDraws where they move it
+//               by more than kTurned u.
 //   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
 //               absolute terms (a layer's by a tenth of those of its whole weight: keys may have no
 //               gradient but rounding, as where all tokens are equal, while values have one): nothing is compared, the proof ends with the step, not_run, and the
@@ -196,10 +197,15 @@ class GradientCheck {
       return compare_routes_alone(exact);
     }
     const Rounding known = rounding_([&] { return rounded_.measured(exact); });
-    if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, known);
     const Proof before = proof_;
     compare(exact, known);
     Moved moved;
+    if (before.verdict == "different" || !before.holds()) {
+      // What cancels is not to be told beside what is wrong.
+      if (is_within() || is_no_number()) return;
+      proof_ = before;
+      return compare(exact, rounded_.at_random(exact));
+    }
     if (proof_.holds()) {
       Rounding all = known;
       all.loss *= std::min(1.0, std::abs(exact.loss));  // near 0 it is rounded by more of itself
@@ -209,8 +215,14 @@ class GradientCheck {
       proof_ = before;
       const std::vector<std::string> beyond = std::move(beyond_);
       const bool is_loss_beyond = is_beyond_loss_;
-      const Rounding own = rounded_.at_random(exact);
+      Rounding own = rounded_.at_random(exact);
       compare(exact, own);
+      const bool is_turned_about = most_moved_of(beyond, is_loss_beyond, own).by > kTurned * u_;
+      if (!proof_.holds() && is_turned_about) {
+        proof_ = before;
+        own = rounded_.at_random(exact, kManyDraws);
+        compare(exact, own);
+      }
       if (!proof_.holds()) return;
       moved = most_moved_of(beyond, is_loss_beyond, own);
       if (moved.by <= kDiverged)
@@ -221,6 +233,9 @@ class GradientCheck {
     proof_.gradient = before.gradient;
     proof_.routes = before.routes;
   }
+
+  /// Whether the last comparison found loss and gradients within their bounds.
+  bool is_within() const { return beyond_.empty() && !is_beyond_loss_; }
 
   bool is_no_number() const {
     return !is_.report.is_skipped &&
@@ -284,6 +299,7 @@ class GradientCheck {
     const double far = loss_error(is_.report.loss, exact.loss);
     const double bound = loss_bound(plan_, y.loss, exact.loss);
     is_beyond_loss_ = !(far <= bound);
+    beyond_.clear();
     proof_.loss.add(far, bound, at_this("loss"));
     check_routes(exact.regret, y.scores);
     if (is_.report.is_skipped) return;  // gradients that are no numbers
@@ -320,14 +336,14 @@ class GradientCheck {
     if (length(terms) == 0) {  // then g is zero, and what the run has is rounding, or wrong
       const double bound = kFactor * y.alone + std::numeric_limits<double>::min();
       proof_.gradient.add(length(far), bound, at_this(name + ", of no terms"));
-      if (length(far) > bound) beyond_.push_back(name);
+      if (!(length(far) <= bound)) beyond_.push_back(name);
       return;
     }
     const double norm = length(far) / length(terms), most = largest(far) / largest(terms);
     const double of_norm = kFactor * (y.norm + u_), of_most = kElementFactor * (y.largest + u_);
     proof_.gradient.add(norm, of_norm, at_this(name));
     proof_.gradient.add(most, of_most, at_this(name + ", an element"));
-    if (norm > of_norm || most > of_most) beyond_.push_back(name);
+    if (!(norm <= of_norm && most <= of_most)) beyond_.push_back(name);
   }
 
   int64_t num_elements() const {

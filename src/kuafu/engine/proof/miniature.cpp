@@ -49,9 +49,14 @@ class Search {
   void shrink_vocabulary();
   void shrink_width();
   void shrink_sequence();
+  void shrink_tokens_and_vocabulary();
   void shrink_batch();
 
  private:
+  int64_t least_vocabulary() const {
+    const bool is_text = plan_.data.kind == "text" && plan_.model.input() != ModelInput::kImages;
+    return is_text ? plan::text_tokens(plan_.model) : 32;
+  }
   const Registries& registries_;
   const TensorModes modes_;
   Plan plan_;
@@ -125,15 +130,13 @@ void Search::shrink_layers() {
 
 void Search::shrink_vocabulary() {
   const int64_t given = plan_.model.vocab;
-  const bool is_text = plan_.data.kind == "text" && plan_.model.input() != ModelInput::kImages;
-  const int64_t least = is_text ? plan::text_tokens(plan_.model) : 32;
   if (plan_.model.input() == ModelInput::kImages) {
     for (const int64_t n : below(plan_.model.classes, 32, 32)) {
       if (take([n](Plan& p) { p.model.classes = n; })) return;
     }
     return;
   }
-  for (int64_t from = least; from < given; from *= 2) {
+  for (int64_t from = least_vocabulary(); from < given; from *= 2) {
     // The same remainders of small divisors first, then any.
     for (const int64_t more : {given % 64, int64_t{0}, int64_t{1}, int64_t{3}, int64_t{5}}) {
       if (from + more < given && take([&](Plan& p) { p.model.vocab = from + more; })) return;
@@ -188,6 +191,23 @@ void Search::shrink_sequence() {
   }
 }
 
+/// By one factor: neither may pass the other where the way of the table depends on which is longer.
+void Search::shrink_tokens_and_vocabulary() {
+  const ModelPlan given = plan_.model;
+  if (given.input() == ModelInput::kImages) return;
+  for (int64_t part = 128; part > 1; part /= 2) {
+    const int64_t vocab = given.vocab / part, sequence = given.sequence / part;
+    if (vocab < least_vocabulary() || sequence < 2 * plan_.parallel.sequence.size) continue;
+    for (const int64_t more : {given.vocab % 64, int64_t{0}, int64_t{1}, int64_t{3}, int64_t{5}}) {
+      const auto cut = [&](Plan& p) {
+        p.model.vocab = vocab + more;
+        p.model.sequence = sequence;
+      };
+      if (take(cut)) return;
+    }
+  }
+}
+
 void Search::shrink_batch() {
   const Plan given = plan_;
   const int64_t all = given.num_micro_batches(), ranks = given.parallel.pipeline.size;
@@ -212,6 +232,7 @@ Miniature miniature(const Plan& plan, const Registries& registries) {
     search.shrink_layers();
     // Twice: how a table comes to its tokens depends on both, so each bounds the other.
     for (int pass = 0; pass < 2; ++pass) {
+      search.shrink_tokens_and_vocabulary();
       search.shrink_vocabulary();
       search.shrink_width();
       search.shrink_sequence();
