@@ -172,7 +172,7 @@ def loss_curves(run):
                            markerfacecolor="none", markeredgecolor=views.edge(case, color))
         loss_limits.draw_static(panel, members, looks, loss_limits.limits(cases))
     figure.supxlabel("training step", fontsize=8.5)
-    figure.supylabel("training loss (nats per token)", fontsize=8.5)
+    figure.supylabel(f"training loss ({views.loss_unit(cases)})", fontsize=8.5)
     legend(figure, strategy_handles(cases, run, "-") + loss_limits.handles(cases))
     return figure
 

@@ -101,7 +101,7 @@ def loss_curves(run):
     panels.match(figure.select_yaxes())
     if ends:
         figure.update_yaxes(range=ends)
-    panels.finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
+    panels.finish(figure, cases, groups, columns, "training step", f"loss ({views.loss_unit(cases)})")
     return figure
 
 

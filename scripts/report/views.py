@@ -238,6 +238,12 @@ def learned(run):
     return [c for c in run.cases if sum(v is not None for v in c.loss) > 1]
 
 
+def loss_unit(cases):
+    """What a loss is the mean over: images of vit, tokens of all others; both names where cases have both."""
+    kinds = {"image" if c.setting("model.kind") == "vit" else "token" for c in cases}
+    return "nats per " + " or ".join(sorted(kinds, reverse=True))
+
+
 def loss_groups(run):
     """[(label, cases)]: panels of curves that should agree, whatever the ranks, the strategy and the
     memory policy: same model, data, optimizer and batch in the resolved plan. Labels have the settings that tell panels

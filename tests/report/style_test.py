@@ -5,12 +5,14 @@ import itertools
 import sys
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "report"))
 
 import style
+import views
 
 # Linear RGB as seen without one kind of cone: Machado, Oliveira, Fernandes 2009, severity 1.
 SIGHTS = {
@@ -105,6 +107,15 @@ class Formats(unittest.TestCase):
         self.assertEqual(style.text_seconds(0.0123), "12.3 ms")
         self.assertEqual(style.text_seconds(42e-6), "42 us")
         self.assertEqual(style.text_number(39391.4), "39,391")
+
+
+class Units(unittest.TestCase):
+    def test_losses_are_means_over_what_the_model_reads(self):
+        def of(*kinds):
+            return views.loss_unit([SimpleNamespace(setting=lambda key, kind=kind: kind) for kind in kinds])
+        self.assertEqual(of("gpt", "bert"), "nats per token")
+        self.assertEqual(of("vit"), "nats per image")
+        self.assertEqual(of("gpt", "vit"), "nats per token or image")
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ void check_filters(const std::vector<Dimension>& dims, const Overrides& filters)
     }
     KUAFU_REQUIRE(!values.empty(), "--filter ", name, "=", value, ": no dimension ",
                   in_quotes(name), "; nearest: ", in_quotes(nearest(name, names)),
-                  "; allowed: ", join(names));
+                  "; allowed: ", join(in_quotes(names)));
     KUAFU_REQUIRE(std::find(values.begin(), values.end(), value) != values.end(), "--filter ", name,
                   "=", value, ": no such value; nearest: ", in_quotes(nearest(value, values)),
-                  "; allowed: ", join(values));
+                  "; allowed: ", join(in_quotes(values)));
   }
 }
 
