@@ -122,9 +122,12 @@ TEST(Resume, GoesOnInStepFromServersAndOnceMore) {
     std::vector<std::string> notices;
     options.checkpoint = {.folder = folder.path(), .every = kSavedStep, .resumes = before > 0};
     options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
+    options.is_certified = true;
     const Plan plan =
         run_plan_of(with(kind, {{"train.steps", std::to_string(steps)}, {"optimizer.clip", "0"}}));
     const RankResult part = tests::run_plan(plan, options)[0];
+    const Certificate& c = part.certificate;
+    EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
     EXPECT_EQ(part.resumed_from.value_or(0), before);
     EXPECT_EQ(part.losses.size(), static_cast<size_t>(kSavedStep));
     EXPECT_TRUE(notices.empty()) << notices[0];

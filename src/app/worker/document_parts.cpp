@@ -48,6 +48,7 @@ Json native_json(const Proof& p) {
   add("blocks", p.blocks);
   add("update", p.update);
   j["random_rounding"] = p.random_rounding > 0 ? Json(p.random_rounding) : Json();
+  j["unseen"] = text_or_null(p.unseen);
   j["ratio"] = has_steps ? finite_or_null(p.ratio()) : Json();
   j["why_far"] = text_or_null(p.why_far());
   j["worst"] = has_steps ? Json(p.worst().where) : Json();

@@ -17,8 +17,7 @@ std::string verdict_of(const Json& document) {
 }
 
 bool is_different(const Json& document) {
-  const Json status = value_at(document, "status");
-  return (status == "ok" || status == "diverged") && verdict_of(document) == "different";
+  return verdict_of(document) == "different";
 }
 
 bool is_by_engine(const Json& document) {

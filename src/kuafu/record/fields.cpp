@@ -360,7 +360,7 @@ std::vector<FieldDoc> certificate_fields() {
        "oracle"},
       {"certificate.loss_tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.gradient_error", T::kNumber, kOptional, true, "",
-       "difference of the gradient nearest to its tolerance, tensor by tensor, relative to the "
+       "difference of the gradient nearest to its tolerance, layer by layer, relative to the "
        "sums of absolute terms that make it"},
       {"certificate.tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.routes_error", T::kNumber, kOptional, true, "",
@@ -409,8 +409,11 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.random_rounding", T::kNumber, kOptional, true, "",
        "where a step that was beyond its first bound was judged by computations in which every "
        "result is moved at random by one rounding: the most that this moved the gradient, of its "
-       "absolute terms, or the loss, of itself; its bound is 8 times that, so at 0.1, where a step "
-       "is `not_run`, little is proven. null: no step was"},
+       "whole weight's absolute terms, or the loss, of itself; at 0.1 the step is `not_run`. null: no "
+       "step was"},
+      {"certificate.native.unseen", T::kText, kOptional, true, "",
+       "the first layer, and its step, whose bound reached all of its absolute terms: a gradient of "
+       "it that is missing would be `equal` there. null: there was none"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.why_far", T::kText, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},

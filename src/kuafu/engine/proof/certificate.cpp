@@ -209,7 +209,10 @@ class Certification {
       const auto e = std::make_shared<Evidence>(observe(
           engine, world_, std::move(state), look, booked,
           ops == Ops::kBooked && step == 0 && options_.device.is_cpu() ? &unbooked : nullptr));
-      if (from != nullptr && is_resumed_) e->is_first = false;
+      if (from != nullptr && is_resumed_) {
+        e->is_first = false;
+        e->more_updates = witness->snapshots().front().more_updates();
+      }
       state = e->after;
       std::vector<std::string> unlike_run = told_by_ranks(
           unbooked.empty() ? ""
@@ -339,6 +342,7 @@ void Proof::take(const Proof& part) {
   }
   steps.insert(steps.end(), part.steps.begin(), part.steps.end());
   random_rounding = std::max(random_rounding, part.random_rounding);
+  if (unseen.empty()) unseen = part.unseen;
   if (part.verdict == "different" && !part.reason.empty()) refute(part.reason);
   if (part.verdict == "not_run") give_up(part.reason);
 }
@@ -391,7 +395,8 @@ std::string Proof::describe() const {
               gradient.where.empty() ? "" : ", gradient " + one(gradient),
               routes.where.empty() ? "" : ", routes " + one(routes),
               blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update),
-              random_rounding > 0 ? text(", by random rounding of ", random_rounding) : "");
+              random_rounding > 0 ? text(", by random rounding of ", random_rounding) : "",
+              unseen.empty() ? "" : text(", blind to ", unseen));
 }
 
 void Certificate::conclude() {

@@ -45,6 +45,9 @@ struct Proof {
   /// Where a step was judged by rounding at random: the most of its absolute terms that this moved a
   /// gradient, or of itself the loss, that was beyond its first bound. 0: none was.
   double random_rounding = 0;
+  /// The first layer whose bound reached all of its absolute terms: a gradient of it that is missing
+  /// would be equal in that step. Empty: there was none.
+  std::string unseen;
 
   /// Adds what was found of a further step, in the order of the steps.
   void take(const Proof& part);

@@ -121,7 +121,7 @@ class GradientCheck {
   void check_counts() {
     if (is_.worker >= 0) return;
     const LossScale& scale = is_.scale_before;
-    if (is_.before.num_steps != is_.step - scale.skipped) {
+    if (is_.before.num_steps != is_.step - scale.skipped + is_.more_updates) {
       proof_.refute(at_this(text("the optimizer counts ", is_.before.num_steps, " updates after ",
                                  is_.step, " steps, ", scale.skipped, " of them skipped")));
     }
@@ -344,6 +344,7 @@ class GradientCheck {
     proof_.gradient.add(norm, of_norm, at_this(name));
     proof_.gradient.add(most, of_most, at_this(name + ", an element"));
     if (!(norm <= of_norm && most <= of_most)) beyond_.push_back(name);
+    if (of_norm >= 1 && of_most >= 1 && proof_.unseen.empty()) proof_.unseen = at_this(name);
   }
 
   int64_t num_elements() const {

@@ -34,7 +34,8 @@ Json to_json(const Proof& p) {
           p.level,           p.steps,
           to_json(p.loss),   to_json(p.gradient),
           to_json(p.routes), to_json(p.blocks),
-          to_json(p.update), bits_of(p.random_rounding)};
+          to_json(p.update), bits_of(p.random_rounding),
+          p.unseen};
 }
 
 Proof proof_from(const Json& j) {
@@ -47,7 +48,8 @@ Proof proof_from(const Json& j) {
           .routes = measure_from(j.at(6)),
           .blocks = measure_from(j.at(7)),
           .update = measure_from(j.at(8)),
-          .random_rounding = from_bits(j.at(9))};
+          .random_rounding = from_bits(j.at(9)),
+          .unseen = j.at(10)};
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ struct Snapshot {
   Tensors values;    ///< copies, in the order of Engine::shards()
   OptimizerState optimizer;
   LossScale scale;
+
+  /// Updates made beside one a step that was not skipped.
+  int64_t more_updates() const { return optimizer.num_steps - (step - scale.skipped); }
 };
 
 /// Takes a copy of where a rank stands. Books nothing, calls nothing on a wire.
