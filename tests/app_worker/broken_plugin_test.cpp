@@ -74,6 +74,15 @@ TEST(BrokenPlugin, RuleIsToldWithTheKeyThatChoseIt) {
   expect_failed(ran, "plan.toml:15: optimizer.kind = \"throws_error\": plug-in ");
 }
 
+// What a user can mend, with the key that is to be mended.
+TEST(BrokenPlugin, RuleThatRefusesIsToldWithItsFile) {
+  const std::string plan = text(kSmallPlan, "[optimizer]\nlr = 0.7\nkind = \"refuses\"\n");
+  const Ran ran = run_worker(plan, {"--plugin", library()});
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  expect_has(ran.document.value("reason", ""), text("plan.toml:14: plug-in ", library(),
+                                                    ": optimizer \"refuses\": optimizer.lr = 0.7"));
+}
+
 TEST(BrokenPlugin, EveryBrokenRuleIsTold) {
   for (const Broken& b :
        {Broken{"no_sums", "measure gave no tensor; allowed: Double"},
