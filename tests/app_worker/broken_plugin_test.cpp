@@ -57,12 +57,30 @@ struct Broken {
 void expect_told(const Broken& b, const Arguments& more = {}) {
   const Ran ran = by(b.rule, more);
   expect_failed(ran, b.words);
-  expect_has(ran.document.value("reason", ""), text("optimizer \"", b.rule, "\""));
+  const std::string reason = ran.document.value("reason", "");
+  expect_has(reason, text("optimizer \"", b.rule, "\""));
+  expect_has(reason, text("optimizer.kind = \"", b.rule, "\": plug-in ", library()));
 }
 
 TEST(BrokenPlugin, RuleIsTold) {
   expect_told({"few_sums", "measure gave Double"});
   expect_told({"throws_int", "update threw something that is no std::exception"});
+}
+
+// With the line of the plan that chose it.
+TEST(BrokenPlugin, RuleIsToldWithTheKeyThatChoseIt) {
+  const std::string plan = text(kSmallPlan, "[optimizer]\nlr = 0.1\nkind = \"throws_error\"\n");
+  const Ran ran = run_worker(plan, {"--plugin", library()});
+  expect_failed(ran, "plan.toml:15: optimizer.kind = \"throws_error\": plug-in ");
+}
+
+// What a user can mend, with the key that is to be mended.
+TEST(BrokenPlugin, RuleThatRefusesIsToldWithItsFile) {
+  const std::string plan = text(kSmallPlan, "[optimizer]\nlr = 0.7\nkind = \"refuses\"\n");
+  const Ran ran = run_worker(plan, {"--plugin", library()});
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  expect_has(ran.document.value("reason", ""), text("plan.toml:14: plug-in ", library(),
+                                                    ": optimizer \"refuses\": optimizer.lr = 0.7"));
 }
 
 TEST(BrokenPlugin, EveryBrokenRuleIsTold) {

@@ -30,6 +30,14 @@ TEST(DerivedErrors, NameTheLineAndTheNearestName) {
                        {"dir/s.toml:12", "[[column]] \"x\"", "\"los.last\"", "\"loss.last\""});
   expect_derived_error(column + "\"hiden * 2\"\n", {"\"hiden\"", "did you mean"});
   expect_derived_error(column + "\"loss * 2\"\n", {"loss is a list", "loss.first, .last"});
+  const std::string ratios = "telemetry.trust_ratio";
+  expect_derived_error(column + "\"" + ratios + "\"\n",
+                       {"is a list of lists; say", ".last.max: the"});
+  expect_derived_error(column + "\"" + ratios + ".last\"\n",
+                       {"last is a list; say", ".last.first"});
+  expect_derived_error(
+      column + "\"" + ratios + ".max\"\n",
+      {"no \"telemetry.trust_ratio.max\"", "did you mean \"telemetry.trust_ratio"});
   expect_derived_error(column + "\"memory\"\n", {"memory is an object"});
   expect_derived_error(column + "\"1 +\"\n", {"dir/s.toml:14", "formula", "letter 4"});
   expect_derived_error(column + "\"at(strategy = 'one rnk', ranks)\"\n",

@@ -48,32 +48,6 @@ void add_common(Kit& kit, const std::string& op, const Indices& at) {
   add("skipped for one rank's third shard", in_call(on_rank_1(skips(op)), 3), sharded);
 }
 
-/// AdamW by hand, with a place for each of its habits.
-struct Habits {
-  bool is_epsilon_inside = false, is_decay_coupled = false, is_maximal = false, is_nesterov = false;
-};
-
-OpFault adamw_by(Habits h) {
-  return instead("adamw", [h](Stack& s, const Right&) {
-    const Tensor w = s[0].toTensor(), m = s[2].toTensor(), v = s[3].toTensor();
-    const double lr = s[4].toDouble(), beta1 = s[5].toDouble(), beta2 = s[6].toDouble();
-    const double epsilon = s[7].toDouble(), decay = s[8].toDouble();
-    const auto t = static_cast<double>(s[9].toInt());
-    Tensor g = s[1].toTensor().to(w.scalar_type()) * s[10].toDouble();
-    if (h.is_decay_coupled) g = g + decay * w;
-    m.mul_(beta1).add_(g, 1 - beta1);
-    const Tensor next = beta2 * v + (1 - beta2) * g * g;
-    v.copy_(h.is_maximal ? at::maximum(v, next) : next);
-    Tensor first = m / (1 - std::pow(beta1, t));
-    if (h.is_nesterov) first = beta1 * first + (1 - beta1) / (1 - std::pow(beta1, t)) * g;
-    const Tensor second = v / (1 - std::pow(beta2, t));
-    const Tensor root = h.is_epsilon_inside ? (second + epsilon).sqrt() : second.sqrt() + epsilon;
-    if (!h.is_decay_coupled) w.mul_(1 - lr * decay);
-    w.sub_(lr * first / root);
-    s.clear();
-  });
-}
-
 void add_adamw(Kit& kit) {
   const auto add = [&](const std::string& what, const OpFault& fault) {
     kit.add("adamw " + what, kPlan, fault).optimizer = "adamw";
@@ -86,10 +60,10 @@ void add_adamw(Kit& kit) {
       }));
   add("with ten times epsilon", with_number("adamw", 7, [](double e) { return 10 * e; }));
   add("without epsilon", with_number("adamw", 7, [](double) { return 1e-30; }));
-  add("with epsilon inside the root", adamw_by({.is_epsilon_inside = true}));
-  add("with decay in the gradient", adamw_by({.is_decay_coupled = true}));
-  add("with the largest second moment", adamw_by({.is_maximal = true}));
-  add("with Nesterov's first moment", adamw_by({.is_nesterov = true}));
+  add("with epsilon inside the root", adam_by("adamw", {.is_epsilon_inside = true}));
+  add("with decay in the gradient", adam_by("adamw", {.is_decay_coupled = true}));
+  add("with the largest second moment", adam_by("adamw", {.is_maximal = true}));
+  add("with Nesterov's first moment", adam_by("adamw", {.is_nesterov = true}));
   add("without bias correction",
       with_argument("adamw", 9, [](c10::IValue& v) { v = int64_t{1} << 30; }));
   add("with the correction of the step before",
@@ -154,6 +128,27 @@ void add_norm(Kit& kit) {
 
 }  // namespace
 
+OpFault adam_by(const std::string& op, Habits h) {
+  return instead(op, [h](Stack& s, const Right&) {
+    const Tensor w = s[0].toTensor(), m = s[2].toTensor(), v = s[3].toTensor();
+    const double lr = s[4].toDouble(), beta1 = s[5].toDouble(), beta2 = s[6].toDouble();
+    const double epsilon = s[7].toDouble(), decay = s[8].toDouble();
+    const auto t = static_cast<double>(s[9].toInt());
+    Tensor g = s[1].toTensor().to(w.scalar_type()) * s[10].toDouble();
+    if (h.is_decay_coupled) g = g + decay * w;
+    m.mul_(beta1).add_(g, 1 - beta1);
+    const Tensor next = beta2 * v + (1 - beta2) * g * g;
+    v.copy_(h.is_maximal ? at::maximum(v, next) : next);
+    Tensor first = m / (1 - std::pow(beta1, t));
+    if (h.is_nesterov) first = beta1 * first + (1 - beta1) / (1 - std::pow(beta1, t)) * g;
+    const Tensor second = v / (1 - std::pow(beta2, t));
+    const Tensor root = h.is_epsilon_inside ? (second + epsilon).sqrt() : second.sqrt() + epsilon;
+    if (!h.is_decay_coupled) w.mul_(1 - lr * decay);
+    w.sub_(lr * first / root);
+    s.clear();
+  });
+}
+
 Kit optimizer_kit() {
   Kit kit{.name = "optimizer"};
   add_common(kit, "adamw", kAdamW);
@@ -161,10 +156,12 @@ Kit optimizer_kit() {
   add_adamw(kit);
   add_sgd(kit);
   add_layer_rules(kit);
+  add_known_mistakes(kit);
   add_norm(kit);
   Mutant& none = kit.harmless.emplace_back(Mutant{.name = "nothing", .overrides = kPlan});
-  for (const char* op : {"adamw", "sgd", "lars", "lars_norms", "layer_step", "lamb_norms", "lamb",
-                         "newton_schulz", "momentum", "decayed_step", "sum_of_squares"}) {
+  for (const char* op :
+       {"adamw", "adam", "sgd", "nesterov", "lars", "lars_norms", "layer_step", "lamb_norms",
+        "lamb", "newton_schulz", "momentum", "momentum_ahead", "decayed_step", "sum_of_squares"}) {
     set_fault(none, instead(op, [](Stack& s, const Right& right) { right(s); }));
   }
   return kit;

@@ -30,15 +30,15 @@ struct Options {
   size_t sample = 0;
 };
 
-/// Of those counted: by comparison or by an error that names the cause, and by comparison. Of rules by
-/// layers, whose mutants are the known mistakes of others, all are caught.
+/// Of those counted: by comparison or by an error that names the cause, and by comparison. Of rules
+/// whose own mutants are the known mistakes of others, by layers and Adam, all are caught.
 constexpr double kLeastCaught = 0.95, kLeastCompared = 0.85;
 
 /// Whether one of a rule's own mutants must be caught.
 bool must_be_caught(const std::string& optimizer) {
   const std::vector<OptimizerKind>& all = builtin_optimizer_kinds();
   return std::any_of(all.begin(), all.end(), [&](const OptimizerKind& kind) {
-    return kind.name == optimizer && kind.is_by_layers;
+    return kind.name == optimizer && (kind.is_by_layers || kind.name == "adam");
   });
 }
 
@@ -73,9 +73,10 @@ struct Row {
 std::vector<Combination> combinations() {
   std::vector<Combination> all;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16}) {
-    for (const char* optimizer : {"adamw", "sgd", "lars", "lamb", "muon"}) {
-      // An op of LAMB is met in half precision alone.
-      if (dtype == DType::kBF16 && optimizer != std::string_view("lamb")) continue;
+    for (const char* optimizer : {"adamw", "sgd", "adam", "lars", "lamb", "muon"}) {
+      // Of those that say so themselves: an op of LAMB is met in half precision alone.
+      const std::string_view in_f32[] = {"adamw", "lars"};
+      if (dtype == DType::kBF16 && std::ranges::count(in_f32, optimizer) > 0) continue;
       for (const char* level : {"full", "scaled"}) all.push_back({dtype, optimizer, level});
     }
   }

@@ -63,7 +63,16 @@ inline OpFault with_gradient(
   });
 }
 
+/// What others call Adam.
+struct Habits {
+  bool is_epsilon_inside = false, is_decay_coupled = false, is_maximal = false, is_nesterov = false;
+};
+/// Adam or AdamW by hand, with a place for each of its habits.
+OpFault adam_by(const std::string& op, Habits habits);
+
 /// Of rules whose steps are of layers or of whole matrices: LARS, LAMB, Muon.
 void add_layer_rules(Kit& kit);
+/// What is known to go wrong with Adam, Nesterov's momentum and Muon, in bf16 too.
+void add_known_mistakes(Kit& kit);
 
 }  // namespace kuafu::tests

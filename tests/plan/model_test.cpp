@@ -175,6 +175,25 @@ TEST(Warnings, OfModesOfGroupsOfOneRank) {
   }
 }
 
+TEST(Warnings, OfAWarmUpThatIsLongerThanTheRun) {
+  const std::string steps = "[train]\nsteps = 10\n[optimizer]\nwarmup = ";
+  const auto found = warnings_of(steps + "40\n", 1);
+  ASSERT_EQ(found.size(), 1u);
+  expect_says(found[0],
+              {"plan.toml:4: optimizer.warmup = 40 is longer than train.steps = 10",
+               "10 / 40 of the rate", "nearest: warmup = 10, or train.steps = 40", "--stop-at"});
+  EXPECT_TRUE(warnings_of(steps + "10\n", 1).empty());
+  // A schedule that goes on after the run's last step.
+  const std::string cosine = "40\nschedule = \"cosine\"\nschedule_steps = 100\n";
+  EXPECT_TRUE(warnings_of(steps + cosine, 1).empty());
+  const std::string epochs = "3\nwarmup_unit = \"epochs\"\nepoch = 80\n";
+  const auto by_epochs =
+      warnings_of("[train]\nbatch = 8\nsteps = 10\n[optimizer]\nwarmup = " + epochs, 1);
+  ASSERT_EQ(by_epochs.size(), 1u);
+  expect_says(by_epochs[0], {"plan.toml:5: optimizer.warmup = 3 epochs, 30 steps, is longer than",
+                             "nearest: train.steps = 30"});
+}
+
 TEST(ModelPlan, BertNeedsRoomForItsSpecialTokens) {
   expect_says(mistake("[model]\nkind = \"bert\"\nvocab = 256\n"),
               {"plan.toml:3", "model.vocab = 256", "nearest: vocab = 259"});

@@ -49,6 +49,39 @@ TEST(PlanHash, DependsOnTheMeaningNotOnTheWriting) {
   EXPECT_NE(hash, hash_of("[model]\nlayers = 3\n[train]\nbatch = 8\n"));
 }
 
+TEST(PlanHash, TakesAutoForWhatItStandsFor) {
+  const auto same = [](const std::string& keys, const std::string& spelled) {
+    EXPECT_EQ(hash_of(keys + spelled + "\n"), hash_of(keys)) << spelled;
+  };
+  const auto other = [](const std::string& keys, const std::string& spelled) {
+    EXPECT_NE(hash_of(keys + spelled + "\n"), hash_of(keys)) << spelled;
+  };
+  const std::string optimizer = "[optimizer]\nkind = ";
+  const std::string lamb = optimizer + "\"lamb\"\n", lars = optimizer + "\"lars\"\n";
+  const std::string adamw = optimizer + "\"adamw\"\n", muon = optimizer + "\"muon\"\n";
+  same(lamb, "exclude = \"vectors\"");
+  same(lars, "exclude = \"vectors\"");
+  same(muon, "exclude = \"vectors\"");
+  same(adamw, "exclude = \"none\"");
+  other(lamb, "exclude = \"none\"");
+  other(adamw, "exclude = \"vectors\"");
+  same(lamb, "bound = \"ratio\"");
+  same(lamb, "bound = \"ratio\"\nratio_min = 0\nratio_max = 10");
+  same(lars, "bound = \"none\"");
+  other(lamb, "bound = \"none\"");
+  other(lars, "bound = \"ratio\"");
+  const std::string cosine = "[train]\nsteps = 7\n[optimizer]\nschedule = \"cosine\"\n";
+  same(cosine, "schedule_steps = 7");
+  other(cosine, "schedule_steps = 8");
+  const std::string model = "[model]\nheads = 4\nhidden = 32\n";
+  same(model, "kv_heads = 4\nffn = 128");
+  same(model + "kind = \"opt\"\n", "embedding = 32");
+  other(model, "ffn = 64");
+  same("[train]\n", "loss_scale = 1");
+  same("model.dtype = \"f16\"\n[train]\n", "loss_scale = \"dynamic\"");
+  other("model.dtype = \"f16\"\n[train]\n", "loss_scale = 1");
+}
+
 // The identity of recorded cases: a new key or default changes it, and with it every stored id.
 TEST(PlanHash, OfTheDefaultPlanIsStable) { EXPECT_EQ(hash_of(""), "9b4f409114189ef8"); }
 
@@ -69,7 +102,7 @@ TEST(PlanHash, ChangesWithEveryKey) {
           if constexpr (std::is_same_v<T, std::vector<int64_t>>) *slot = {1};
           if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> ||
                         std::is_same_v<T, double>) {
-            *slot += 1;
+            *slot += 2;  // a loss scale of 1 is what "auto" stands for
           }
         },
         key.member(plan));

@@ -73,6 +73,19 @@ TEST(ResumePlan, TakesAutoForWhatItStandsFor) {
   EXPECT_EQ(resume_changes(bounded("lars", "none"), bounded("lars", "auto")), Words{});
   EXPECT_EQ(resume_changes(bounded("lamb", "auto"), bounded("lamb", "none")),
             Words{"optimizer.bound = \"ratio\", now \"none\""});
+  const auto excluding = [](const char* kind, const char* exclude) {
+    return plan_of({{"optimizer.kind", kind}, {"optimizer.exclude", exclude}});
+  };
+  EXPECT_EQ(resume_changes(excluding("lars", "auto"), excluding("lars", "vectors")), Words{});
+  EXPECT_EQ(resume_changes(excluding("adamw", "none"), excluding("adamw", "auto")), Words{});
+  EXPECT_EQ(resume_changes(excluding("adamw", "auto"), excluding("adamw", "vectors")),
+            Words{"optimizer.exclude = \"none\", now \"vectors\""});
+  const Plan saved = plan_of({});
+  const auto heads = [&](int64_t kv_heads) {
+    return plan_of({{"model.kv_heads", text(kv_heads)}});
+  };
+  EXPECT_NO_THROW(check_resumable(saved, heads(saved.model.heads), "here"));
+  EXPECT_THROW(check_resumable(saved, heads(1), "here"), ConfigError);
 }
 
 TEST(ResumePlan, ComparesTheHorizonThatASchedulesHas) {

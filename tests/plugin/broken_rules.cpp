@@ -124,6 +124,10 @@ void add_rules(Registries& registries) {
   add("throws_int", doing([](RulePiece&) { throw 42; }));
   add("throws_error", doing([](RulePiece&) { throw std::runtime_error("no luck today"); }));
   add("wrong_shapes", doing([](RulePiece& p) { p.slots[0].add_(at::ones({5, 5, 5})); }));
+  add("refuses", {.make = [](const OptimizerPlan& o) {
+        KUAFU_REQUIRE(o.lr < 0.5, "optimizer.lr = ", o.lr, " is too large; allowed: below 0.5");
+        return plain(o);
+      }});
   // Only while it is certified: the timed run is f32.
   add("throws_in_f64", doing([](RulePiece& p) {
         if (p.value.scalar_type() == at::kDouble) throw std::runtime_error("no doubles");

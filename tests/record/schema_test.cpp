@@ -109,6 +109,25 @@ TEST(Schema, ReadsValuesByPath) {
   EXPECT_TRUE(value_at(document, "no.such").is_null());
 }
 
+TEST(Schema, ReadsNumbersPerStepByStepAndElement) {
+  const Json document = {{"telemetry",
+                          {{"trust_ratio", {{1, 2, nullptr}, {3, 5, 4}, {nullptr, 7, 6}}},
+                           {"noise_scale", {nullptr, 8, nullptr}}}}};
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.1.max"), 5);
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.last.max"), 7);
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.first.max"), 2);
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.last.2"), 6);
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.first.last"), nullptr);
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.last.sum"), nullptr);
+  EXPECT_EQ(value_at(document, "telemetry.trust_ratio.1.sum"), 12);
+  EXPECT_EQ(value_at(document, "telemetry.noise_scale.max"), 8);
+  EXPECT_EQ(path_problem("telemetry.trust_ratio.last.max"), "");
+  EXPECT_EQ(path_problem("telemetry.trust_ratio.last"), "");
+  for (const char* wrong : {"telemetry.trust_ratio.max", "telemetry.trust_ratio.last.max.0"}) {
+    EXPECT_NE(path_problem(wrong), "") << wrong;
+  }
+}
+
 Json line_of_rounds() {
   return test::with_rounds(test::sample_case("a", sample_document(2, 0)), 2);
 }

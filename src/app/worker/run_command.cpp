@@ -16,6 +16,7 @@
 #include "app/worker/early_exit.h"
 #include "app/worker/made_steps.h"
 #include "app/worker/options.h"
+#include "app/worker/plugin_place.h"
 #include "app/worker/run_end.h"
 #include "app/worker/run_files.h"
 #include "app/worker/run_options.h"
@@ -83,7 +84,7 @@ class Run {
       _exit(code);
     });
     try {
-      with_plugins(options_.plugins, [this] { prepare(); });
+      placed([this] { prepare(); });
       is_prepared_ = true;
     } catch (const Refused& e) {
       let_rank_0_report();
@@ -96,8 +97,7 @@ class Run {
       return is_usage ? end("failed", e, kUsage) : end(failure.status, e, failure.code);
     }
     try {
-      with_plugins(options_.plugins,
-                   [this] { world_ == worlds::kSimulated ? run_simulated() : run_real(); });
+      placed([this] { world_ == worlds::kSimulated ? run_simulated() : run_real(); });
     } catch (const std::exception& e) {
       const RunEnd failure = failure_of(e);
       return end(failure.status, e, failure.code);
@@ -106,6 +106,14 @@ class Run {
   }
 
  private:
+  /// What goes wrong with a plug-in is told with its file, and the key that chose it.
+  void placed(const std::function<void()>& body) {
+    with_plugins(options_.plugins, [&] {
+      with_plugin_place(
+          plan_, [this] { return origins_; }, body);
+    });
+  }
+
   /// Everything that can be wrong before a world exists.
   void prepare() {
     const auto place = launched_rank();
@@ -116,6 +124,7 @@ class Run {
     const bool is_launched = world_ == worlds::kMpi || world_ == worlds::kNccl;
     const int64_t world_ranks = is_launched ? place.value_or(LaunchedRank{}).ranks : 0;
     plan_ = load_resolved(options_, registries_, world_ranks);
+    origins_ = load_origins(options_);
     WorkerOptions unstopped = options_;  // --stop-at is no part of the plan and of its hash
     unstopped.stop_at = 0;
     head_ = document_head(load_resolved(unstopped, registries_, world_ranks, Warn::kNo), world_,
@@ -129,7 +138,7 @@ class Run {
     if (world_ != worlds::kSimulated) {
       head_["load"] = load_before(num_ranks(plan_), at::get_num_threads());
     }
-    plan::with_origins(load_origins(options_), [this] {
+    plan::with_origins(origins_, [this] {
       check_placement(plan_, registries_, Advice::kNearest);
       if (world_ == worlds::kSimulated) return;
       identify_data();
@@ -175,7 +184,7 @@ class Run {
     const auto body = [&](Communicator& world) {
       const WatchedRank watched(world.rank());
       try {
-        with_plugins(options_.plugins, [&] { rank_body(world, run); });
+        placed([&] { rank_body(world, run); });
       } catch (const std::exception& e) {
         // MPI ends here: the first rank to fail tells, the launcher ends the rest.
         if (dynamic_cast<const RanksDiffer*>(&e) != nullptr) let_rank_0_report();
@@ -418,6 +427,7 @@ class Run {
   const WorkerOptions& options_;
   RunFiles files_;
   std::string world_;
+  plan::Origins origins_;
   Registries registries_;
   Plan plan_;
   DataOpener open_data_ = data_opener();

@@ -157,6 +157,12 @@ std::vector<Finding> check_optimizer(const Registries& registries, const std::st
       [&](Notes& notes) { check_state(plan, registries.optimizers, notes); });
   add("ops", "one rank", matrix,
       [&](Notes& notes) { check_ops(plan, registries.optimizers, notes); });
+  for (const auto& [where, tier] :
+       {std::pair{"slots on the host", SlotsOn::kHost}, {"slots on a disk", SlotsOn::kDisk}}) {
+    if (findings.has_failed()) break;
+    add("tiers", where, "one rank",
+        [&](Notes& notes) { check_optimizer_tiers(registries, name, tier, notes); });
+  }
   std::set<int64_t> there;
   bool has_any = false;
   for (const Variant& variant : model_variants(registries)) {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <string_view>
+#include <typeinfo>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/api/include/torch/version.h>
@@ -95,12 +96,26 @@ void run_or_refuse(const std::string& who, const std::string& what,
   if (refusal) std::rethrow_exception(refusal);
 }
 
+/// run_or_refuse(), whose refusals begin with `who` too.
+void run_or_refuse_as(const std::string& who, const std::string& what,
+                      const std::function<void()>& f) {
+  try {
+    run_or_refuse(who, what, f);
+  } catch (const Refused& e) {
+    if (typeid(e) != typeid(Refused)) throw;
+    throw Refused(text(who, ": ", e.what()));
+  } catch (const ConfigError& e) {
+    if (typeid(e) != typeid(ConfigError)) throw;
+    throw ConfigError(text(who, ": ", e.what()));
+  }
+}
+
 OptimizerRule held(const OptimizerRule& given, const std::string& name, const std::string& who) {
   if (!given.make) return given;  // check_optimizers() says so
   OptimizerRule out = given;
   out.make = [make = given.make, name, who](const OptimizerPlan& plan) {
     Rule rule;
-    run_or_refuse(who, "make", [&] { rule = make(plan); });
+    run_or_refuse_as(who, "make", [&] { rule = make(plan); });
     try {
       check_rule(name, rule);
     } catch (const ConfigError& e) {
@@ -237,7 +252,8 @@ void load_plugin(const std::string& path, Registries& registries) {
   } catch (const PluginError& error) {
     throw ConfigError(error.what());
   } catch (const ConfigError& error) {
-    throw ConfigError(text(who, ": ", error.what()));
+    const std::string said = error.what();
+    throw ConfigError(said.starts_with(who + ": ") ? said : text(who, ": ", said));
   }
 }
 

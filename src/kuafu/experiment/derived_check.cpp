@@ -46,7 +46,14 @@ std::string not_single(const std::string& path) {
   const FieldDoc* field = field_of(path);
   if (field == nullptr) return path == "plan" || path == "provenance" ? path + " is an object" : "";
   if (field->type == FieldType::kObject) return path + " is an object; name a field inside of it";
-  if (!is_list(*field) || parts_of(path).size() > parts_of(field->path).size()) return "";
+  const bool is_of_lists = field->type == FieldType::kNumbersPerStep;
+  const bool is_element = parts_of(path).size() > parts_of(field->path).size();
+  if (!is_list(*field) || (is_element && !is_of_lists)) return "";
+  if (is_of_lists && !is_element) {
+    return text(path, " is a list of lists; say ", path,
+                ".last.max: the step by first, last or an ",
+                "index, of its numbers first, last, max, sum or an index");
+  }
   return text(path, " is a list; say ", path, ".first, .last, .max, .sum or an index");
 }
 
@@ -120,8 +127,9 @@ class Checker {
     for (const FieldDoc& field : document_fields()) {
       known.push_back(field.path);
       if (!is_list(field)) continue;
+      const bool is_of_lists = field.type == FieldType::kNumbersPerStep;
       for (const char* element : {".first", ".last", ".max", ".sum"}) {
-        known.push_back(field.path + element);
+        known.push_back(text(field.path, is_of_lists ? ".last" : "", element));
       }
     }
     return text("no ", in_quotes(name), " is known here", did_you_mean_name(name, known),

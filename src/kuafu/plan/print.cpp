@@ -9,6 +9,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/base/xxh64.h"
 #include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/plan/auto_values.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/layer_ranges.h"
 #include "kuafu/plan/plan.h"
@@ -90,13 +91,13 @@ std::string meaning_of(const Key& key, const Plan& plan) {
 }  // namespace
 
 std::string plan_hash(const Plan& resolved) {
-  // Only what differs from the defaults, so that a plan keeps its identity when keys are added.
-  const Plan defaults;
+  // Only what means something else than the defaults, so that a plan keeps its identity when keys are
+  // added, and has it also where "auto" is spelled out.
   std::string meaning;
   for (const Key& key : plan::keys()) {
     if (plan::is_place(key.name) || key.name == "data.hash") continue;
-    const std::string value = meaning_of(key, resolved);
-    if (value != plan::print(key, defaults)) meaning += text(hashed_name(key), " = ", value, "\n");
+    if (plan::means_default(key, resolved)) continue;
+    meaning += text(hashed_name(key), " = ", meaning_of(key, resolved), "\n");
   }
   meaning += plan::print_layers(resolved.parallel.layers);
   char digits[17];

@@ -7,6 +7,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/plan/auto_values.h"
 #include "kuafu/plan/keys.h"
 
 namespace kuafu {
@@ -38,12 +39,6 @@ bool is_of_learning(const plan::Key& key) {
   return key.section() == "optimizer" || contains(kLearningKeys, key.name);
 }
 
-/// With what "auto" stands for.
-Plan spelled_out(Plan plan) {
-  plan.optimizer.bound = plan.optimizer.bounded();
-  return plan;
-}
-
 std::string horizon(const Plan& plan) {
   return text(plan.schedule_steps(), plan.optimizer.schedule_steps == 0 ? " (by train.steps)" : "");
 }
@@ -55,7 +50,7 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
   const auto note = [&](const auto& name, const std::string& before, const std::string& after) {
     changes.push_back(text(name, " = ", before, ", now ", after));
   };
-  const Plan was = spelled_out(saved), is = spelled_out(now);
+  const Plan was = plan::spelled_out(saved), is = plan::spelled_out(now);
   for (const plan::Key& key : plan::keys()) {
     const std::string before = plan::print(key, was), after = plan::print(key, is);
     if (is_of_learning(key) && before != after) note(key.name, before, after);
@@ -77,9 +72,10 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
 
 void check_same_model(const Plan& saved, const Plan& now, std::string_view saved_as,
                       std::string_view instead) {
+  const Plan was = plan::spelled_out(saved), is = plan::spelled_out(now);
   for (const plan::Key& key : plan::keys()) {
     if (key.section() != "model" || !is_of_state(key)) continue;
-    const std::string before = plan::print(key, saved), after = plan::print(key, now);
+    const std::string before = plan::print(key, was), after = plan::print(key, is);
     KUAFU_REQUIRE(before == after, saved_as, " has weights of a model with ", key.name, " = ",
                   before, ", the plan has ", key.name, " = ", after, "; set ", key.name, " = ",
                   before, ", or ", instead);
@@ -88,8 +84,9 @@ void check_same_model(const Plan& saved, const Plan& now, std::string_view saved
 
 void check_resumable(const Plan& saved, const Plan& now, std::string_view saved_as,
                      ResumeChanges changes) {
+  const Plan was = plan::spelled_out(saved), is = plan::spelled_out(now);
   for (const plan::Key& key : plan::keys()) {
-    const std::string before = plan::print(key, saved), after = plan::print(key, now);
+    const std::string before = plan::print(key, was), after = plan::print(key, is);
     KUAFU_REQUIRE(!is_of_state(key) || before == after, saved_as, " was saved with ", key.name,
                   " = ", before, ", the plan has ", key.name, " = ", after,
                   ": a resumed run keeps its model and kind of optimizer; set ", key.name, " = ",

@@ -15,6 +15,20 @@ constexpr const char* kOfReplicas[] = {"parallel.zero", "parallel.data.mode", "p
 constexpr const char* kOfGroups[][2] = {{"parallel.tensor.mode", "parallel.tensor.size"},
                                         {"parallel.sequence.mode", "parallel.sequence.size"}};
 
+/// A run that never comes to its rate; a schedule that is said to go on after it has a horizon of its
+/// own, as under --stop-at.
+void add_long_warmup(const Plan& plan, const Origins& origins, std::vector<std::string>& all) {
+  const OptimizerPlan& o = plan.optimizer;
+  const int64_t warmup = o.warmup_steps(plan.train.batch), steps = plan.schedule_steps();
+  if (warmup <= steps) return;
+  all.push_back(text(
+      origins.of({"optimizer.warmup", "train.steps"}), "optimizer.warmup = ", o.warmup,
+      o.warmup_unit == "epochs" ? text(" epochs, ", warmup, " steps,") : "",
+      " is longer than train.steps = ", steps, ": the last step has ", steps, " / ", warmup,
+      " of the rate; nearest: ", o.warmup_unit == "steps" ? text("warmup = ", steps, ", or ") : "",
+      "train.steps = ", warmup, ", which --stop-at ends earlier"));
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) {
@@ -28,6 +42,7 @@ std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) 
                        m.vocab - read, " rows of the table are never read; nearest: vocab = ", read,
                        ", or data.kind = \"synthetic\""));
   }
+  add_long_warmup(resolved, origins, all);
   const Plan defaults;
   for (const auto& [mode, size] : kOfGroups) {
     const Key &of_mode = *find_key(mode), &of_size = *find_key(size);

@@ -22,15 +22,32 @@ std::optional<size_t> index_of(const std::string& part) {
   return at == end && error == std::errc() ? std::optional(index) : std::nullopt;
 }
 
-Json element_at(const Json& list, const std::string& which) {
+/// One element of a list; null where it has no such.
+const Json* place_in(const Json& list, const std::string& which) {
   if (list.empty()) return nullptr;
-  if (which == "first") return list.front();
-  if (which == "last") return list.back();
-  if (which == "max" || which == "sum") {
+  if (which == "first") return &list.front();
+  if (which == "last") return &list.back();
+  const auto index = index_of(which);
+  return index && *index < list.size() ? &list[*index] : nullptr;
+}
+
+/// The largest number of a list of numbers, and of nulls where there is none; null where all are.
+Json largest_of(const Json& list) {
+  Json largest;
+  for (const Json& v : list) {
+    if (v.is_null()) continue;
+    if (!v.is_number()) return nullptr;
+    if (largest.is_null() || v > largest) largest = v;
+  }
+  return largest;
+}
+
+Json element_at(const Json& list, const std::string& which) {
+  if (which == "max") return largest_of(list);
+  if (which == "sum") {
     const bool are_numbers =
         std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number(); });
-    if (!are_numbers) return nullptr;
-    if (which == "max") return *std::max_element(list.begin(), list.end());
+    if (!are_numbers || list.empty()) return nullptr;
     const bool are_integers =
         std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number_integer(); });
     int64_t whole = 0;
@@ -39,8 +56,8 @@ Json element_at(const Json& list, const std::string& which) {
       are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
     return are_integers ? Json(whole) : Json(sum);
   }
-  const auto index = index_of(which);
-  return index && *index < list.size() ? list[*index] : Json(nullptr);
+  const Json* place = place_in(list, which);
+  return place == nullptr ? Json(nullptr) : *place;
 }
 
 bool is_list(FieldType type) {
@@ -48,8 +65,18 @@ bool is_list(FieldType type) {
          type != FieldType::kObject;
 }
 
+bool names_place(const std::string& part) {
+  return index_of(part) || part == "first" || part == "last";
+}
 bool names_element(const std::string& part) {
-  return index_of(part) || part == "first" || part == "last" || part == "max" || part == "sum";
+  return names_place(part) || part == "max" || part == "sum";
+}
+
+/// Of numbers per step the step by its place, then one or more of its numbers.
+bool leads_into(FieldType type, const Parts& inside) {
+  if (type != FieldType::kNumbersPerStep) return names_element(inside[0]);
+  if (inside.size() > 2 || !names_place(inside[0])) return false;
+  return inside.size() == 1 || names_element(inside[1]);
 }
 
 /// Whether `path` is the field, something inside of it, or around it.
@@ -60,7 +87,10 @@ bool leads_to(const FieldDoc& field, const Parts& path) {
     if (own[i] != "*" && own[i] != path[i]) return false;
   }
   if (path.size() <= own.size()) return true;
-  if (is_list(field.type)) return names_element(path[own.size()]);
+  if (is_list(field.type)) {
+    return leads_into(field.type,
+                      {path.begin() + static_cast<std::ptrdiff_t>(own.size()), path.end()});
+  }
   return field.path == "plan" || field.path == "provenance";
 }
 
@@ -111,8 +141,9 @@ std::string path_problem(std::string_view path) {
     if (leads_to(field, parts)) return "";
     known.push_back(field.path);
     if (!is_list(field.type)) continue;
+    const bool is_by_step = field.type == FieldType::kNumbersPerStep;
     for (const char* element : {".first", ".last", ".max", ".sum"}) {
-      known.push_back(field.path + element);
+      known.push_back(text(field.path, is_by_step ? ".last" : "", element));
     }
   }
   return text(in_quotes(path), " is no field of a document", did_you_mean(path, known),
@@ -125,9 +156,8 @@ Json value_at(const Json& document, std::string_view path) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (at->is_array()) {
       if (i + 1 == parts.size()) return element_at(*at, parts[i]);
-      const auto index = index_of(parts[i]);
-      if (!index || *index >= at->size()) return nullptr;
-      at = &(*at)[*index];
+      at = place_in(*at, parts[i]);
+      if (at == nullptr) return nullptr;
       continue;
     }
     if (!at->is_object()) return nullptr;

@@ -72,7 +72,7 @@ const std::vector<std::string>& statuses();
 std::string path_problem(std::string_view path);
 
 /// The value at a dotted path ("memory.peak_bytes"), or null where there is none. A list element is
-/// named by its index, or by "first", "last", "max", "sum".
+/// named by its index, "first", "last", "max" or "sum"; of numbers per step the step stands before it.
 Json value_at(const Json& document, std::string_view path);
 
 }  // namespace kuafu
