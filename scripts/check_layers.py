@@ -52,6 +52,7 @@ ALLOWED = {
     # A second opinion on everything above: it may see what a plan says and nothing of what runs it.
     "oracle": ("base", "plan", "dataset"),
     "engine": GLUE + SCHEMES + REPLICAS + ("model", "oracle"),
+    "generation": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine"),
     "simulate": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine"),
     "conformance": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
 }

@@ -151,6 +151,45 @@ class Types(Folders):
                     self.check(name, dtype)
 
 
+class Generation(Folders):
+    """Greedy tokens in f64, up to the last position, prompts of several lengths in one batch."""
+
+    PROMPTS = ["a", "the quick brown", "twenty-three bytes long"]
+
+    def theirs(self, model):
+        made = []
+        for prompt in self.PROMPTS:
+            tokens = torch.tensor([list(prompt.encode())])
+            out = model.generate(tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_length=families.SEQUENCE)
+            made.append(out[0, tokens.shape[1]:].tolist())
+        return made
+
+    def ours(self, name, begun, scheme):
+        mode, size, depth = SCHEMES[scheme]
+        prompts, out = self.path("prompts"), self.path("made.json")
+        with open(prompts, "w", encoding="utf-8") as file:
+            file.writelines(prompt + "\n" for prompt in self.PROMPTS)
+        settings = ["model.dtype=f64", f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
+                    *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])]
+        page.kuafu("generate", os.path.join(begun, "plan.toml"), "--init", self.path(name), "--file", prompts, "--json", out,
+                   *(w for s in settings for w in ("--set", s)))
+        with open(out, encoding="utf-8") as file:
+            return [p["tokens"] for p in json.load(file)["generation"]["prompts"]]
+
+    def test_is_that_of_transformers(self):
+        for name in FAMILIES:
+            if name in ("bert", "vit"):
+                continue
+            with self.each(family=name):
+                model = families.make(name)
+                begun = self.begin(name, model)
+                with families.FullPrecision():
+                    expected = self.theirs(model)
+                self.assertEqual([len(t) for t in expected], [families.SEQUENCE - len(p) for p in self.PROMPTS])
+                for scheme in SCHEMES:
+                    self.assertEqual(self.ours(name, begun, scheme), expected, scheme)
+
+
 def tensors_of(folder):
     tensors = {}
     for name in os.listdir(folder):

@@ -204,6 +204,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   CLI::App app("Kuafu: a testbed for training large models in parallel", "kuafu");
   app.set_version_flag("--version", std::string("kuafu ") + std::string(build_info::kVersion));
   add_run_commands(app, call);
+  add_generate_command(app, call);
   add_sweep_commands(app, call);
   add_weights_commands(app, call);
   add_tokenize_command(app, call);

@@ -41,6 +41,10 @@ CLI::Validator number_from(Number least, const std::string& kind) {
 CLI::Validator count();
 CLI::Validator count_from_zero();
 
+/// The plan of a command, and where its ranks are.
+void add_plan_options(CLI::App& app, WorkerCall& call);
+void add_world_options(CLI::App& app, WorkerCall& call);
+
 /// To transform() a time with: "90", "90s", "15m", "2h", "1d" become seconds.
 CLI::Validator time_in_seconds();
 
@@ -53,6 +57,7 @@ CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::strin
 
 /// The commands of each file and their options, filled into `call` as the line is parsed.
 void add_run_commands(CLI::App& app, FrontCall& call);      ///< run, explain, frontier
+void add_generate_command(CLI::App& app, FrontCall& call);  ///< generate
 void add_sweep_commands(CLI::App& app, FrontCall& call);    ///< suite, merge, compare, report
 void add_check_commands(CLI::App& app, FrontCall& call);    ///< matrix, fuzz, conformance
 void add_weights_commands(CLI::App& app, FrontCall& call);  ///< export, import

@@ -101,7 +101,7 @@ std::vector<Named> files_read(const CLI::App& app) {
     read.push_back({"the plan", plan});
     add_files_of_plan(app, plan, read);
   }
-  for (const char* option : {"--plugin", "--oracles", "--from", "--init", "--suite"}) {
+  for (const char* option : {"--plugin", "--oracles", "--from", "--init", "--suite", "--file"}) {
     for (const std::string& path : given_to(app, option)) read.push_back({option, path});
   }
   for (const std::string& folder : given_to(app, "--checkpoint")) {

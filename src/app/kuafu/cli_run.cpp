@@ -3,7 +3,6 @@
 #include "kuafu/base/worlds.h"
 
 namespace kuafu {
-namespace {
 
 void add_plan_options(CLI::App& app, WorkerCall& call) {
   app.add_option("plan", call.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
@@ -12,19 +11,30 @@ void add_plan_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--ranks", call.ranks, "number of ranks (default: the plan's product)")
       ->check(count())
       ->type_name("N");
-  app.add_option("--steps", call.steps, "training steps (default: the plan's)")
-      ->check(count())
-      ->type_name("K");
   list_option(app, "--plugin", call.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
 }
 
-void add_run_options(CLI::App& app, WorkerCall& call) {
+void add_world_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
       ->check(one_of(world_names()));
   app.add_option("--device", call.device,
                  "what ranks compute on: cpu, or cuda (default where a card is found); several "
                  "threads share one card")
       ->check(one_of({"cpu", "cuda"}));
+  app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
+      ->check(one_of({"own", "native"}));
+}
+
+namespace {
+
+void add_steps_option(CLI::App& app, WorkerCall& call) {
+  app.add_option("--steps", call.steps, "training steps (default: the plan's)")
+      ->check(count())
+      ->type_name("K");
+}
+
+void add_run_options(CLI::App& app, WorkerCall& call) {
+  add_world_options(app, call);
   app.add_option("--transport", call.transport,
                  "whose messages the simulated world counts: threads (default) or mpi")
       ->check(one_of({worlds::kThreads, worlds::kMpi}));
@@ -50,8 +60,6 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--timeout", call.timeout_s, "give up after so much time")
       ->transform(time_in_seconds())
       ->type_name("TIME");
-  app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
-      ->check(one_of({"own", "native"}));
   app.add_flag_callback(
       "--no-meter", [&call] { call.is_metered = false; }, "leave memory and FLOPs uncounted");
 }
@@ -117,6 +125,7 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
 void add_run(CLI::App& app, FrontCall& call) {
   CLI::App& run = *app.add_subcommand("run", "train one plan and report what it cost");
   add_plan_options(run, call.worker);
+  add_steps_option(run, call.worker);
   add_run_options(run, call.worker);
   add_watching_options(run, call.worker);
   add_checkpoint_options(run, call.worker);
@@ -152,6 +161,7 @@ void add_explain(CLI::App& app, FrontCall& call) {
   CLI::App& explain = *app.add_subcommand(
       "explain", "print parameters, mesh, layouts, cost and memory of a plan before anything runs");
   add_plan_options(explain, call.worker);
+  add_steps_option(explain, call.worker);
   explain
       .add_option("--timetable", call.worker.timetable,
                   "write the pipeline's timetable: rows to edit and run, or a picture")

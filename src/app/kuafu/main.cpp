@@ -26,6 +26,7 @@ int dispatch(const FrontCall& call) {
   if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);
   }
+  if (call.command == "generate") return generate_command(call.generate);
   if (call.command == "conformance") return conformance_command(call.conformance);
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "export") return export_command(call.exported);

@@ -62,6 +62,15 @@ struct WorkerCall {
   bool is_measured = false;
 };
 
+/// `kuafu generate`; numbers are as they were given, empty = the worker's default.
+struct GenerateCall {
+  WorkerCall worker;
+  std::vector<std::string> prompts;  ///< of --prompt: none or one
+  std::string file;
+  std::string tokens, temperature, top_k, top_p, seed;
+  std::vector<std::string> stops;
+};
+
 /// `kuafu conformance`.
 struct ConformanceCall {
   std::vector<std::string> schemes, sequences, models, schedules, optimizers, policies;
@@ -169,6 +178,7 @@ struct FrontCall {
   std::string command;  ///< empty: done, `exit_code` says how
   int exit_code = kDone;
   WorkerCall worker;
+  GenerateCall generate;
   ConformanceCall conformance;
   SuiteCall suite;
   ExportCall exported;
@@ -191,6 +201,7 @@ FrontCall parse_command_line(int argc, char** argv);
 Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& option);
 
 int worker_command(const std::string& command, const WorkerCall& call);
+int generate_command(const GenerateCall& call);
 int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int export_command(const ExportCall& call);

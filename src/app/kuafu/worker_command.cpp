@@ -74,6 +74,18 @@ int64_t own_ranks(const WorkerCall& call) {
   return ranks;
 }
 
+/// The words that start the worker's ranks: by a launcher, where they are MPI's and nobody started
+/// them yet.
+std::vector<std::string> launched(const std::vector<std::string>& words, const WorkerCall& call) {
+  if (call.world != worlds::kMpi || launched_rank()) return words;
+  std::vector<std::string> launch = mpi_launcher();
+  // Quiet: what ended the run is told by its rank or by the guard, once.
+  launch.insert(launch.end(),
+                {"--quiet", "-n", text(call.ranks > 0 ? call.ranks : own_ranks(call))});
+  launch.insert(launch.end(), words.begin(), words.end());
+  return launch;
+}
+
 }  // namespace
 
 int worker_command(const std::string& command, const WorkerCall& call) {
@@ -87,15 +99,26 @@ int worker_command(const std::string& command, const WorkerCall& call) {
       write_failure(call, "out_of_memory", error.what());
     throw;
   }
-  if (command == "run" && call.world == worlds::kMpi && !launched_rank()) {
-    std::vector<std::string> launch = mpi_launcher();
-    // Quiet: what ended the run is told by its rank or by the guard, once.
-    launch.insert(launch.end(),
-                  {"--quiet", "-n", text(call.ranks > 0 ? call.ranks : own_ranks(call))});
-    words.insert(words.begin(), launch.begin(), launch.end());
-  }
-  if (command == "run") return run_guarded(words, call);
+  if (command == "run") return run_guarded(launched(words, call), call);
   become(words);
+}
+
+int generate_command(const GenerateCall& call) {
+  split_pairs(call.worker.sets, "--set");
+  std::vector<std::string> words = worker_words("generate", call.worker);
+  // As one word: a prompt may begin as an option does, and a number may be below 0.
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.push_back(text(option, "=", value));
+  };
+  for (const std::string& prompt : call.prompts) add("--prompt", prompt);
+  add("--file", call.file);
+  add("--tokens", call.tokens);
+  add("--temperature", call.temperature);
+  add("--top-k", call.top_k);
+  add("--top-p", call.top_p);
+  add("--seed", call.seed);
+  for (const std::string& stop : call.stops) add("--stop", stop);
+  return run_guarded(launched(words, call.worker), call.worker);
 }
 
 int import_command(const ImportCall& call) {

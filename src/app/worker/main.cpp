@@ -170,6 +170,10 @@ int main_with(int argc, char** argv) {
   MatrixOptions matrix_options;
   std::vector<std::string> sets, filters;
   CLI::App* run = app.add_subcommand("run", "trains one case");
+  CLI::App* generated = app.add_subcommand("generate", "goes on with prompts");
+  GenerateOptions generate_options;
+  add_plan_options(*generated, options, sets);
+  add_generate_options(*generated, options, generate_options);
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
   CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
   CLI::App* conformance = app.add_subcommand("conformance", "checks choices of the registries");
@@ -216,7 +220,7 @@ int main_with(int argc, char** argv) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
     // Runs and ranks are watched by somebody, and have threads of MPI that end the process.
-    const bool is_alone = !plugins.empty() && !*run && !*ranks;
+    const bool is_alone = !plugins.empty() && !*run && !*ranks && !*generated;
     using Threads = UnfinishedWork::Threads;
     std::optional<UnfinishedWork> unfinished;
     unfinished.emplace(plugins, is_alone ? Threads::kAll : Threads::kOwn);
@@ -227,6 +231,7 @@ int main_with(int argc, char** argv) {
       if (*ranks) return ranks_command(ranks_options);
       if (*matrix) return matrix_command(matrix_options);
       if (*run) return run_command(options);
+      if (*generated) return generate_command(options, generate_options);
       if (*conformance) return conformance_command(checked);
       if (*import) return import_command(import_options);
       if (*explain) return explain_command(options);

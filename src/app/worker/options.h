@@ -15,6 +15,10 @@
 #include "kuafu/plan/origins.h"
 #include "kuafu/plan/plan.h"
 
+namespace CLI {
+class App;
+}
+
 namespace kuafu {
 
 /// What `kuafu run` and `kuafu explain` are told besides the plan.
@@ -58,6 +62,16 @@ struct WorkerOptions {
   std::vector<std::string> policies,
       budgets;               ///< frontier: a search of each pair; empty: the plan's
   bool is_measured = false;  ///< frontier
+};
+
+/// What `kuafu generate` is told besides plan, world and weights.
+struct GenerateOptions {
+  std::vector<std::string> prompts;  ///< none where they are in a file
+  std::string file;                  ///< a prompt a line
+  std::vector<std::string> stops;
+  std::optional<int64_t> tokens, top_k;
+  std::optional<double> temperature, top_p;
+  std::optional<uint64_t> seed;
 };
 
 /// What `kuafu matrix` is told.
@@ -109,6 +123,11 @@ struct ImportOptions {
 
 /// Trains one case and reports it. Returns an ExitCode.
 int run_command(const WorkerOptions& options);
+
+/// Its options but for those of the plan.
+void add_generate_options(CLI::App& app, WorkerOptions& options, GenerateOptions& how);
+/// Goes on with prompts. Returns an ExitCode.
+int generate_command(const WorkerOptions& options, const GenerateOptions& how);
 
 /// Prints what a plan would do: mesh, layouts, cost, traffic, memory.
 int explain_command(const WorkerOptions& options);

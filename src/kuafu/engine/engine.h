@@ -100,6 +100,13 @@ class Engine {
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();
 
+  /// Forward of the plan's global batch, without dropout: (train.batch, vocab), on rank 0 the logits
+  /// of each sample at a position of its own, undefined on other ranks. Only `inputs` are read,
+  /// (train.batch, model.sequence). A causal model looks at no token behind that position, so that
+  /// what fills the sequence up to its end changes nothing. Throws ConfigError for a model that has no
+  /// such logits. Collective.
+  Tensor logits(const Tokens& batch, const std::vector<int64_t>& positions);
+
   /// Names of all layers of the model, in its order, the same on every rank.
   std::vector<std::string> layer_names();
   /// What the last step did to each of them; null without train.telemetry and on meta tensors.

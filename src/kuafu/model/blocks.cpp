@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kuafu/model/inference.h"
 #include "kuafu/model/init.h"
 #include "kuafu/model/relayout_block.h"
 #include "kuafu/parallel/tensor/first_token.h"
@@ -115,8 +116,12 @@ Flow Head::forward(const Flow& in, const Side& side) {
   if (norm_) x = (*norm_)(x);
   if (project_) x = (*project_)(x);
   const Tensor logits = tied_head(ctx_.tensor, x, table_.value);
-  return {cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_,
-                        side.grid(ctx_.activation(Stream::kInner)))};
+  const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
+  if (side.inference != nullptr) {
+    keep_logits(ctx_.mesh, logits, grid, side);
+    return {at::zeros({}, logits.options())};  // the last block hands on one number
+  }
+  return {cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_, grid)};
 }
 
 Classifier::Classifier(const Context& ctx, const std::string& name, const ModelPlan& plan,

@@ -65,7 +65,7 @@ class TransformerBlock : public ModelBlock {
 };
 
 /// norm, projection -> logits = x table^T -> cross entropy; without the norm where norms stand after
-/// the sums, with a projection where the table has another width.
+/// the sums, with a projection where the table has another width. In inference it leaves the logits.
 class Head : public ModelBlock {
  public:
   /// `tokens`: the embedding's table, which is borrowed where the plan is tied.

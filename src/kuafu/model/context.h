@@ -16,6 +16,7 @@
 namespace kuafu {
 
 class RouterTally;
+struct Inference;
 
 /// The stream whose tokens a parameter of that use meets.
 Stream stream_of(RowUse use);
@@ -68,6 +69,9 @@ struct Side {
   /// The position in the sample of each place of a sequence; null: place = position. Per-token
   /// fields of the Side are in this order already.
   const std::vector<int64_t>* order = nullptr;
+  /// The forward is for its logits, which the last block leaves there instead of a loss; null: it
+  /// is for its loss.
+  Inference* inference = nullptr;
 
   TokenGrid grid(const Layout& activation) const { return {activation, batch, sequence, order}; }
 };

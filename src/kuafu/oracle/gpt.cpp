@@ -83,6 +83,7 @@ Tensor Gpt::loss(const Call& call, const Tensor& x) const {
 
 Tensor Gpt::surprise(const Call& call, const Tensor& x) const {
   const Tensor logits = tied_linear(call, x, plan().tied ? "embedding.tokens" : "head.tokens");
+  if (call.extra.logits != nullptr) *call.extra.logits = logits;
   return cross_entropy(logits, ids(call.samples, call.samples.tokens.targets), call.per_token());
 }
 

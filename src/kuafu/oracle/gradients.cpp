@@ -102,6 +102,18 @@ double loss_of(const Model& model, const Tensors& weights, const std::vector<Sam
   return loss;
 }
 
+Tensor logits_of(const Model& model, const Tensors& weights, const Samples& samples) {
+  const at::NoGradGuard no_grad;
+  Tensor logits;
+  Extra extra{.logits = &logits};
+  Flow flow;
+  for (size_t b = 0; b < model.blocks().size(); ++b) {
+    flow = model.forward(b, flow, weights, samples, extra);
+  }
+  KUAFU_REQUIRE(logits.defined(), "the model hands out no logits");
+  return logits;
+}
+
 BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
                                const BlockFlows& given, const Routes* routes, double scale,
                                const std::vector<size_t>& which) {

@@ -66,7 +66,8 @@ struct Extra {
   const Routes* routes = nullptr;  ///< in: decisions to take; null: its own
   Routes* routed = nullptr;        ///< out: decisions taken; may be null
   Regret* regret = nullptr;        ///< out: of handed decisions; may be null
-  Tensors* scores = nullptr;  ///< out: the scores decided by, (B, S, E), by mixture; may be null
+  Tensors* scores = nullptr;     ///< out: the scores decided by, (B, S, E), by mixture; may be null
+  at::Tensor* logits = nullptr;  ///< out: (B, S, V), of causal models, before the loss; may be null
   /// out: sum of the absolute terms of each weight gradient, filled in while backward runs
   /// (|x|^T |dy| for a product, sum |dy| for a bias); may be null.
   Tensors* absolute = nullptr;
@@ -127,6 +128,9 @@ Gradients gradients(const Model& model, const Tensors& weights, const std::vecto
 
 /// The loss alone: the sum over micro-batches, as of gradients().
 double loss_of(const Model& model, const Tensors& weights, const std::vector<Samples>& micro);
+
+/// The logits of a causal model, (B, S, V).
+at::Tensor logits_of(const Model& model, const Tensors& weights, const Samples& samples);
 
 /// What passes the boundaries of a block, (B, S, H) of a whole batch; undefined before the first
 /// block, and where the last gives a loss.

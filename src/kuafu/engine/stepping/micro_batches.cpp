@@ -63,11 +63,18 @@ Side make_side(const Plan& plan, const Tokens& tokens, const std::vector<int64_t
 void MicroBatches::use_step(int64_t step) {
   step_ = step;
   validation_batch_ = -1;
+  given_ = nullptr;
 }
 
 void MicroBatches::use_validation(int64_t step, int64_t batch) {
   step_ = step;
   validation_batch_ = batch;
+  given_ = nullptr;
+}
+
+void MicroBatches::use_given(const Tokens& batch, Inference& inference) {
+  given_ = &batch;
+  inference_ = &inference;
 }
 
 const Side& MicroBatches::side(int micro_batch) {
@@ -86,6 +93,7 @@ Side MicroBatches::read(int64_t micro_batch) const {
   const TrainPlan& train = plan_.train;
   const int64_t per_replica = plan_.num_micro_batches() * train.micro_batch;
   const int64_t in_batch = replica_ * per_replica + micro_batch * train.micro_batch;
+  if (given_ != nullptr) return read_given(in_batch);
   if (validation_batch_ < 0) {
     return side_of(dataset_.train(step_ * train.batch + in_batch, train.micro_batch), in_batch,
                    train.batch);
@@ -94,6 +102,19 @@ Side MicroBatches::read(int64_t micro_batch) const {
   Side side = side_of(dataset_.validation(first, train.micro_batch), first,
                       train.validation_batches * train.batch);
   side.is_training = false;
+  return side;
+}
+
+Side MicroBatches::read_given(int64_t first) const {
+  const int64_t samples = plan_.train.micro_batch, sequence = given_->sequence;
+  const auto begin = given_->inputs.begin() + first * sequence;
+  const Tokens mine{.inputs = {begin, begin + samples * sequence},
+                    .targets = std::vector<int64_t>(static_cast<size_t>(samples * sequence), -1),
+                    .samples = samples,
+                    .sequence = sequence};
+  Side side = side_of(mine, first, plan_.train.batch);
+  side.is_training = false;
+  side.inference = inference_;
   return side;
 }
 

@@ -30,6 +30,8 @@ class MicroBatches {
   /// What is asked for from now on: the training samples of a step, or a batch of validation.
   void use_step(int64_t step);
   void use_validation(int64_t step, int64_t batch);
+  /// The inputs of a batch that is given, for its logits. @pre they outlive their use
+  void use_given(const Tokens& batch, Inference& inference);
   /// Stages of this rank that ask for a micro-batch.
   void set_users(int users) { users_ = users; }
 
@@ -43,6 +45,7 @@ class MicroBatches {
     int users = 0;  ///< that still need it
   };
   Side read(int64_t micro_batch) const;
+  Side read_given(int64_t first) const;
   Side side_of(const Tokens& tokens, int64_t first, int64_t global_samples) const;
 
   const Plan& plan_;
@@ -52,6 +55,8 @@ class MicroBatches {
   at::Device device_;
   int64_t step_ = 0;
   int64_t validation_batch_ = -1;  ///< -1 = training
+  const Tokens* given_ = nullptr;  ///< null = of the dataset
+  Inference* inference_ = nullptr;
   int users_ = 1;
   std::map<int, Entry> sides_;
 };

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/generation/generate.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+/// What rank 0 says of a sample after a forward.
+constexpr int64_t kGoesOn = -1;
+
+/// Prompts that go forward together, one a sample of the plan's batch; samples without a prompt, or
+/// whose prompt has ended, are computed and not looked at.
+class Batch {
+ public:
+  Batch(Engine& engine, Communicator& world, const Generation& what, size_t first,
+        std::vector<Continuation>& all)
+      : engine_(engine),
+        world_(world),
+        what_(what),
+        first_(first),
+        all_(all),
+        count_(
+            std::min(what.prompts.size() - first, static_cast<size_t>(engine.plan().train.batch))),
+        sequence_(engine.plan().model.sequence) {
+    const int64_t samples = engine.plan().train.batch;
+    tokens_ = {.inputs = std::vector<int64_t>(static_cast<size_t>(samples * sequence_)),
+               .targets = {},
+               .samples = samples,
+               .sequence = sequence_};
+    lengths_.assign(static_cast<size_t>(samples), 1);
+    is_over_.assign(count_, false);
+    for (size_t b = 0; b < count_; ++b) {
+      const std::vector<int64_t>& prompt = what_.prompts[first_ + b];
+      lengths_[b] = std::ssize(prompt);
+      std::copy(prompt.begin(), prompt.end(), row(b));
+    }
+  }
+
+  void run() {
+    while (std::count(is_over_.begin(), is_over_.end(), false) > 0) step();
+  }
+
+ private:
+  std::vector<int64_t>::iterator row(size_t b) {
+    return tokens_.inputs.begin() + static_cast<int64_t>(b) * sequence_;
+  }
+
+  /// One more token of each prompt that has not ended.
+  void step() {
+    std::vector<int64_t> positions;
+    for (const int64_t length : lengths_) positions.push_back(length - 1);
+    const Tensor logits = engine_.logits(tokens_, positions);
+    std::vector<int64_t> told(2 * count_);  // token and ending of each
+    if (world_.rank() == 0) choose(logits, told);
+    world_.broadcast({told.data(), std::ssize(told), DType::kI64}, 0).wait_host();
+    for (size_t b = 0; b < count_; ++b) {
+      if (!is_over_[b]) take(b, told[2 * b], told[2 * b + 1]);
+    }
+  }
+
+  /// logits (train.batch, vocab)
+  void choose(const Tensor& logits, std::vector<int64_t>& told) {
+    const Tensor rows = logits.to(at::kDouble).contiguous();
+    const auto columns = static_cast<size_t>(rows.size(1));
+    const size_t choices =
+        what_.choices > 0 ? std::min(columns, static_cast<size_t>(what_.choices)) : columns;
+    for (size_t b = 0; b < count_; ++b) {
+      if (is_over_[b]) continue;
+      const auto prompt = static_cast<int64_t>(first_ + b);
+      const std::span<const double> row(rows.const_data_ptr<double>() + b * columns, choices);
+      told[2 * b] = next_token(row, what_.sampling, prompt, lengths_[b]);
+      told[2 * b + 1] = ending_of(b, told[2 * b]);
+    }
+  }
+
+  int64_t ending_of(size_t b, int64_t token) {
+    Continuation& own = all_[first_ + b];
+    if (own.tokens.empty()) own.first_s = seconds();
+    std::optional<Ending> ending;
+    if (what_.on_token) ending = what_.on_token(first_ + b, token);
+    const int64_t made = std::ssize(own.tokens) + 1;
+    if (!ending && made == what_.tokens) ending = Ending::kTokens;
+    if (!ending && lengths_[b] + 1 == sequence_) ending = Ending::kSequence;
+    return ending ? static_cast<int64_t>(*ending) : kGoesOn;
+  }
+
+  void take(size_t b, int64_t token, int64_t ending) {
+    Continuation& own = all_[first_ + b];
+    own.tokens.push_back(token);
+    *(row(b) + lengths_[b]) = token;
+    ++lengths_[b];
+    if (ending == kGoesOn) return;
+    own.ending = static_cast<Ending>(ending);
+    is_over_[b] = true;
+    if (world_.rank() == 0 && what_.on_end) what_.on_end(first_ + b, own);
+  }
+
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+  Engine& engine_;
+  Communicator& world_;
+  const Generation& what_;
+  const size_t first_;
+  std::vector<Continuation>& all_;
+  const size_t count_;  // of prompts in it
+  const int64_t sequence_;
+  // Rows are filled up with token 0 behind what they have: no position that is asked for looks there.
+  Tokens tokens_;
+  std::vector<int64_t> lengths_;  // of each sample
+  std::vector<bool> is_over_;     // of each prompt
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+std::vector<std::string> causal_kinds() {
+  std::vector<std::string> kinds;
+  for (const char* kind : model_kinds::kAll) {
+    ModelPlan model;
+    model.kind = kind;
+    if (model.is_causal()) kinds.emplace_back(kind);
+  }
+  return kinds;
+}
+
+}  // namespace
+
+Plan plan_of_generation(Plan plan) {
+  const std::vector<std::string> kinds = causal_kinds();
+  KUAFU_REQUIRE(std::find(kinds.begin(), kinds.end(), plan.model.kind) != kinds.end(),
+                "model.kind = ", in_quotes(plan.model.kind),
+                " generates no text: its tokens see those behind them; kinds that do are ",
+                join(kinds));
+  if (plan.model.has_mixtures()) {
+    KUAFU_REQUIRE(plan.model.router != "expert_choice",
+                  "model.router = \"expert_choice\" generates no text: which experts a token meets "
+                  "depends on those behind it; routers that do are top1, top2 and topk");
+    plan.model.capacity_factor = static_cast<double>(plan.model.experts);
+    plan.model.random_second = false;
+  }
+  plan.model.dropout = 0;
+  plan.train.telemetry = false;
+  plan.optimizer = {.kind = optimizer_kinds::kSgd, .momentum = 0};
+  return plan;
+}
+
+std::vector<Continuation> generate(Engine& engine, Communicator& world,
+                                   const Generation& generation) {
+  std::vector<Continuation> all(generation.prompts.size());
+  const auto each = static_cast<size_t>(engine.plan().train.batch);
+  for (size_t first = 0; first < all.size(); first += each) {
+    Batch(engine, world, generation, first, all).run();
+  }
+  return all;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/generation/token_text.h"
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
+
+namespace kuafu {
+
+TokenText::TokenText(const DataPlan& data, const ModelPlan& model) : sequence_(model.sequence) {
+  if (data.tokenizer.empty()) {
+    KUAFU_REQUIRE(model.vocab >= size_, "model.vocab = ", model.vocab,
+                  ": without data.tokenizer a token is a byte, of which there are ", size_,
+                  "; set data.tokenizer");
+    return;
+  }
+  tokenizer_ = Tokenizer::load(data.tokenizer);
+  size_ = tokenizer_->vocab_size();
+  KUAFU_REQUIRE(model.vocab >= size_, "model.vocab = ", model.vocab, ": ", data.tokenizer, " has ",
+                size_, " tokens; give the tokenizer that the model was trained with");
+  if (data.end_token.empty()) return;
+  end_ = tokenizer_->id_of(data.end_token);
+  KUAFU_REQUIRE(end_, "data.end_token = ", in_quotes(data.end_token), " is no token of ",
+                data.tokenizer);
+}
+
+std::vector<int64_t> TokenText::encode(std::string_view prompt) {
+  KUAFU_REQUIRE(is_utf8(prompt), in_quotes(as_utf8(utf8_prefix(prompt, 40))), " is no UTF-8");
+  std::vector<int64_t> ids;
+  if (tokenizer_) {
+    const std::vector<int32_t> own = tokenizer_->encode(prompt, SpecialTokens::kWith);
+    ids.assign(own.begin(), own.end());
+  } else {
+    for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+  }
+  KUAFU_REQUIRE(!prompt.empty() && !ids.empty(), "it is empty; give at least one token");
+  KUAFU_REQUIRE(std::ssize(ids) < sequence_, "it has ", ids.size(),
+                " tokens, and model.sequence = ", sequence_, " has positions for ", sequence_ - 1,
+                " and one to generate; give a shorter one");
+  return ids;
+}
+
+bool TokenText::is_token(int32_t id) const {
+  try {
+    tokenizer_->decode({&id, 1}, SpecialTokens::kWith);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+std::string TokenText::decode(const std::vector<int64_t>& ids) const {
+  if (!tokenizer_) {
+    std::string bytes;
+    for (const int64_t id : ids) {
+      if (id < size_) bytes += static_cast<char>(id);
+    }
+    return as_utf8(bytes);
+  }
+  std::vector<int32_t> known;
+  for (const int64_t id : ids) {
+    if (id < size_) known.push_back(static_cast<int32_t>(id));
+  }
+  try {
+    return tokenizer_->decode(known);
+  } catch (const ConfigError&) {  // a row of the model between the tokens
+    std::erase_if(known, [this](int32_t id) { return !is_token(id); });
+    return tokenizer_->decode(known);
+  }
+}
+
+std::string TokenText::continuation(const std::vector<int64_t>& prompt,
+                                    const std::vector<int64_t>& more) const {
+  if (!tokenizer_) return decode(more);
+  // Decoders treat the first token as the beginning of a text, so that it is decoded behind others.
+  std::vector<int64_t> all = prompt;
+  all.insert(all.end(), more.begin(), more.end());
+  const std::string before = decode(prompt), whole = decode(all);
+  return whole.starts_with(before) ? whole.substr(before.size()) : decode(more);
+}
+
+}  // namespace kuafu

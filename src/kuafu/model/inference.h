@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kuafu/model/context.h"
+
+namespace kuafu {
+
+/// Columns [first, first + |values|) of the logits of one sample, of `width` with padding.
+struct LogitRow {
+  int64_t sample = 0;  ///< of the batch
+  int64_t first = 0, width = 0;
+  Tensor values;  // (V/axes)
+};
+
+/// A forward for its logits, without a loss: what is wanted, and what this rank has of it.
+struct Inference {
+  std::vector<int64_t> positions;  ///< of each sample of the batch, the one whose logits are wanted
+  std::vector<LogitRow> rows = {};
+};
+
+/// Keeps the rows of `logits` that are wanted in side.inference. logits (B, S, V) laid out as `grid`
+/// says.
+void keep_logits(const Mesh& mesh, const Tensor& logits, const TokenGrid& grid, const Side& side);
+
+}  // namespace kuafu

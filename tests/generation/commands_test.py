@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kuafu generate` as a command: the same tokens under every plan and world, what it prints, what it refuses."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["KUAFU_SOURCE_DIR"], "tests", "checkpoint"))
+import format_test as page
+
+SEQUENCE = 30
+MODEL = ["model.sequence=30", "model.hidden=24", "model.heads=6", "model.dtype=f64", "train.batch=12"]
+PLANS = [
+    ["parallel.tensor.mode=1d", "parallel.tensor.size=3"], ["parallel.tensor.mode=2d", "parallel.tensor.size=4"],
+    ["parallel.data.size=2", "parallel.zero=3"], ["parallel.pipeline.size=3", "train.micro_batch=2"],
+    ["parallel.sequence.mode=ring-zigzag", "parallel.sequence.size=5"],
+]
+
+
+def alphabet():
+    """GPT-2's character of each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(rest)) for b in range(256)]
+
+
+class Commands(page.Trips):
+    @classmethod
+    def setUpClass(cls):
+        own = page.tempfile.TemporaryDirectory()
+        cls.addClassCleanup(own.cleanup)
+        cls.saved = os.path.join(own.name, "saved")
+        corpus = os.path.join(own.name, "corpus")
+        with open(corpus, "w", encoding="utf-8") as file:
+            file.writelines(f"the {n}th line of a text that a small model learns\n" for n in range(200))
+        page.train(cls.saved, [*MODEL, "data.kind=text", "data.path=" + corpus, "optimizer.lr=0.02", "train.steps=30"])
+
+    def words(self, *more, settings=()):
+        return ["generate", "/dev/null", "--checkpoint", self.saved,
+                *(w for s in [*page.SMALL, *MODEL, *settings] for w in ("--set", s)), *more]
+
+    def made(self, *more, settings=()):
+        """What is printed, and the document's member `generation`."""
+        out = self.path("made.json")
+        done = subprocess.run([page.KUAFU, *self.words("--json", out, *more, settings=settings)], capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(out, encoding="utf-8") as file:
+            document = json.load(file)
+        self.assertEqual(document["status"], "ok")
+        return done.stdout.decode("utf-8"), document["generation"]
+
+    def tokens(self, *more, settings=()):
+        return [p["tokens"] for p in self.made(*more, settings=settings)[1]["prompts"]]
+
+    def prompts(self, lines):
+        with open(self.path("prompts"), "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        return ["--file", self.path("prompts")]
+
+    def test_tokens_are_those_of_one_rank(self):
+        uneven = self.prompts(["a", "a longer prompt", "ünïcode", "12345678901234567890123456789"])
+        for how in ([], ["--temperature", "1.2", "--top-k", "50", "--top-p", "0.9", "--seed", "3"]):
+            expected = self.tokens(*uneven, *how)
+            self.assertEqual([len(t) for t in expected], [29, 15, 21, 1])
+            for plan in PLANS:
+                self.assertEqual(self.tokens(*uneven, *how, settings=plan), expected, plan)
+            self.assertEqual(self.tokens(*uneven, *how, settings=["train.batch=2"]), expected)
+
+    def test_tokens_under_mpi_are_those_of_threads(self):
+        uneven = self.prompts(["a", "a longer prompt", "xyz"])
+        expected = self.tokens(*uneven)
+        for plan in (PLANS[0], PLANS[1], PLANS[3]):
+            self.assertEqual(self.tokens(*uneven, "--world", "mpi", settings=plan), expected, plan)
+
+    def test_prints_prompts_in_their_order_with_what_follows(self):
+        lines = ["second comes later", "b", "third"]
+        said, generation = self.made(*self.prompts(lines), "--tokens", "5")
+        self.assertEqual(said, "".join(p["prompt"] + p["text"] + "\n" for p in generation["prompts"]))
+        self.assertEqual([p["prompt"] for p in generation["prompts"]], lines)
+        self.assertEqual({p["ended_by"] for p in generation["prompts"]}, {"--tokens"})
+        self.assertEqual(generation["tokens"], 15)
+        for name in ("seconds", "tokens_per_s", "first_token_s"):
+            self.assertGreater(generation[name], 0)
+
+    def test_ends_where_it_is_told_to(self):
+        whole, generation = self.made("--prompt", "ab")
+        self.assertEqual(generation["prompts"][0]["ended_by"], "model.sequence")
+        self.assertEqual(len(generation["prompts"][0]["tokens"]), SEQUENCE - 2)
+        text = generation["prompts"][0]["text"]
+        stop = text[4:7].replace("�", "") or text[4]
+        said, generation = self.made("--prompt", "ab", "--stop", "never said", "--stop", stop)
+        self.assertEqual(generation["prompts"][0]["ended_by"], "--stop")
+        self.assertEqual(said, "ab" + text[:text.index(stop)] + "\n")
+        self.assertTrue(whole.startswith(said.rstrip("\n")))
+
+    def test_speaks_the_plans_tokenizer_up_to_its_end_token(self):
+        vocab = {c: 255 - i for i, c in enumerate(alphabet())}    # ids are no bytes
+        step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+        file = self.path("tokenizer.json")
+
+        def write(end):
+            kept = {c: i for c, i in vocab.items() if i != end} | {"<end>": end}
+            with open(file, "w", encoding="utf-8") as out:
+                json.dump({"version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": step,
+                           "post_processor": None, "decoder": step,
+                           "added_tokens": [{"id": end, "content": "<end>", "single_word": False, "lstrip": False,
+                                             "rstrip": False, "normalized": False, "special": True}],
+                           "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                                     "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": kept,
+                                     "merges": []}}, out)
+        settings = ["data.kind=text", f"data.tokenizer={file}", "data.end_token=<end>"]
+        write(255)    # of byte 0
+        said, generation = self.made("--prompt", "Hé", settings=settings)
+        one = generation["prompts"][0]
+        self.assertEqual(one["prompt_tokens"], [255 - b for b in "Hé".encode()])
+        self.assertEqual(one["text"], bytes(255 - t for t in one["tokens"] if t < 255).decode("utf-8", "replace"))
+        self.assertEqual(said, "Hé" + one["text"] + "\n")
+        first = next(t for t in one["tokens"] if t not in one["prompt_tokens"])
+        write(first)
+        _, generation = self.made("--prompt", "Hé", settings=settings)
+        self.assertEqual(generation["prompts"][0]["ended_by"], "data.end_token")
+        self.assertEqual(generation["prompts"][0]["tokens"], one["tokens"][:one["tokens"].index(first) + 1])
+
+    def test_what_cannot_be_generated_is_one_line_and_leaves_nothing(self):
+        hello = ["--prompt", "hello"]
+        with open(self.path("bad"), "wb") as file:
+            file.write(b"good\nb\xff\n")
+        with open(self.path("blank"), "w", encoding="utf-8") as file:
+            file.write("good\n\n")
+        open(self.path("empty"), "wb").close()
+        wrong = [
+            ([], (), "there is no prompt"), ([*hello, "--file", self.path("bad")], (), "give one --prompt, or --file"),
+            (["--prompt", ""], (), "--prompt: an empty value"), (["--file", self.path("blank")], (), "blank:2: it is empty"),
+            (["--file", self.path("empty")], (), "empty has no prompt"), (["--file", self.path("none")], (), "none"),
+            (["--file", self.path("bad")], (), "bad:2: \"b�\" is no UTF-8"),
+            (["--prompt", "x" * 30], (), "it has 30 tokens, and model.sequence = 30"),
+            ([*hello, "--temperature", "-0.5"], (), "--temperature -0.5: allowed"),
+            ([*hello, "--temperature", "1", "--top-p", "0"], (), "--top-p 0: allowed"),
+            ([*hello, "--temperature", "1", "--top-p", "1.5"], (), "--top-p 1.5: allowed"),
+            ([*hello, "--temperature", "1", "--top-k", "0"], (), "--top-k 0: allowed"),
+            ([*hello, "--top-k", "3"], (), "--top-k has no effect without --temperature"),
+            ([*hello, "--tokens", "0"], (), "--tokens 0: allowed"), ([*hello, "--stop", "\udcff"], (), "no text in UTF-8"),
+            ([*hello, "--world", "simulated"], (), "--world simulated: it computes no numbers"),
+            ([*hello, "--init", self.saved], (), "--checkpoint and --init both"),
+            (hello, ["model.kind=bert"], "kinds that do are gpt, moe_gpt, opt"),
+            (hello, ["model.kind=moe_gpt", "model.router=expert_choice"], "routers that do are top1, top2 and topk"),
+            ([*hello, "--temperature", "warm"], (), "\"warm\" is no number"),
+            (hello, ["model.vocab=255"], "model.vocab = 255"), (hello, ["model.layers=3"], "model.layers"),
+        ]
+        before = sorted(os.listdir(self.folder.name))
+        for words, settings, says in wrong:
+            said = page.kuafu(*self.words("--json", self.path("made.json"), *words, settings=settings), code=2)
+            self.assertIn(says, said)
+            self.assertEqual(len([line for line in said.splitlines() if "--help` shows" not in line]), 1, said)
+        self.assertEqual(sorted(os.listdir(self.folder.name)), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
