@@ -137,7 +137,7 @@ Plan plan_of_generation(Plan plan) {
   const std::vector<std::string> kinds = causal_kinds();
   KUAFU_REQUIRE(std::find(kinds.begin(), kinds.end(), plan.model.kind) != kinds.end(),
                 "model.kind = ", in_quotes(plan.model.kind),
-                " generates no text: its tokens see those behind them; kinds that do are ",
+                " generates no text, which takes a causal model of this build; kinds that do are ",
                 join(kinds));
   if (plan.model.has_mixtures()) {
     KUAFU_REQUIRE(plan.model.router != "expert_choice",
