@@ -16,9 +16,7 @@ std::string verdict_of(const Json& document) {
   return verdict.is_string() ? verdict.get<std::string>() : "";
 }
 
-bool is_different(const Json& document) {
-  return verdict_of(document) == "different";
-}
+bool is_different(const Json& document) { return verdict_of(document) == "different"; }
 
 bool is_by_engine(const Json& document) {
   return value_at(document, "certificate.reference") == "engine";

@@ -409,10 +409,12 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.random_rounding", T::kNumber, kOptional, true, "",
        "where a step that was beyond its first bound was judged by computations in which every "
        "result is moved at random by one rounding: the most that this moved the gradient, of its "
-       "whole weight's absolute terms, or the loss, of itself; at 0.1 the step is `not_run`. null: no "
+       "whole weight's absolute terms, or the loss, of itself; at 0.1 the step is `not_run`. null: "
+       "no "
        "step was"},
       {"certificate.native.unseen", T::kText, kOptional, true, "",
-       "the first layer, and its step, whose bound reached all of its absolute terms: a gradient of "
+       "the first layer, and its step, whose bound reached all of its absolute terms: a gradient "
+       "of "
        "it that is missing would be `equal` there. null: there was none"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.why_far", T::kText, kOptional, true, "", "as above"},

@@ -12,11 +12,11 @@ namespace kuafu {
 
 /// All that a step of a run read and wrote, whole, on rank 0.
 struct Evidence {
-  int64_t step = 0;       ///< from 0
-  int64_t worker = -1;    ///< whose push it is; -1: a step of all
+  int64_t step = 0;          ///< from 0
+  int64_t worker = -1;       ///< whose push it is; -1: a step of all
   int64_t more_updates = 0;  ///< than steps, of a run that went on from servers
-  bool is_first = false;  ///< of a run that began anew: its weights are the seed's
-  std::string diverged;   ///< why it was no step: a loss or norm that is no number; else empty
+  bool is_first = false;     ///< of a run that began anew: its weights are the seed's
+  std::string diverged;      ///< why it was no step: a loss or norm that is no number; else empty
   LossScale scale_before, scale_after;
   StepReport report;
   WholeState before, after;
