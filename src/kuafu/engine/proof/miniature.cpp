@@ -57,6 +57,7 @@ class Search {
     const bool is_text = plan_.data.kind == "text" && plan_.model.input() != ModelInput::kImages;
     return is_text ? plan::text_tokens(plan_.model) : 32;
   }
+  int64_t least_sequence() const { return std::max<int64_t>(8, 2 * plan_.parallel.sequence.size); }
   const Registries& registries_;
   const TensorModes modes_;
   Plan plan_;
@@ -172,8 +173,7 @@ void Search::shrink_width() {
 void Search::shrink_sequence() {
   const ModelPlan given = plan_.model;
   if (given.input() != ModelInput::kImages) {
-    const int64_t least = std::max<int64_t>(8, 2 * plan_.parallel.sequence.size);
-    for (const int64_t n : below(given.sequence, least, 64)) {
+    for (const int64_t n : below(given.sequence, least_sequence(), 64)) {
       if (take([n](Plan& p) { p.model.sequence = n; })) return;
     }
     return;
@@ -197,7 +197,7 @@ void Search::shrink_tokens_and_vocabulary() {
   if (given.input() == ModelInput::kImages) return;
   for (int64_t part = 128; part > 1; part /= 2) {
     const int64_t vocab = given.vocab / part, sequence = given.sequence / part;
-    if (vocab < least_vocabulary() || sequence < 2 * plan_.parallel.sequence.size) continue;
+    if (vocab < least_vocabulary() || sequence < least_sequence()) continue;
     for (const int64_t more : {given.vocab % 64, int64_t{0}, int64_t{1}, int64_t{3}, int64_t{5}}) {
       const auto cut = [&](Plan& p) {
         p.model.vocab = vocab + more;
