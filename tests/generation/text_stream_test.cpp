@@ -38,6 +38,13 @@ TEST(TextStream, EndsBeforeAStopStringAndTellsNoPartOfIt) {
   EXPECT_EQ(told_by_bytes("\xC3\xA9\xC3\xA8", {"\xC3\xA8"}), "\xC3\xA9|");
 }
 
+// Of a character that is not whole yet U+FFFD stands there for a while.
+TEST(TextStream, TakesNoUnfinishedCharacterForAStopString) {
+  EXPECT_EQ(told_by_bytes("\xE8\xA0\x98!", {"\xEF\xBF\xBD"}), "\xE8\xA0\x98|!|");
+  EXPECT_EQ(told_by_bytes("a\xE8!", {"\xEF\xBF\xBD"}), "a|");
+  EXPECT_EQ(told_by_bytes("a\xE8", {"\xEF\xBF\xBD"}), "a|");
+}
+
 TEST(TextStream, TellsWhatOnlyLookedLikeAStopString) {
   EXPECT_EQ(told_by_bytes("abx", {"abc"}), "abx|");
   EXPECT_EQ(told_by_bytes("xab", {"abc"}), "x|ab");

@@ -26,23 +26,29 @@ std::string TextStream::tell_up_to(size_t end) {
   return more;
 }
 
+bool TextStream::stop_within(std::string_view sure) {
+  size_t stop = std::string::npos;
+  for (const std::string& s : stops_) stop = std::min(stop, sure.find(s, told_.size()));
+  if (stop == std::string::npos) return false;
+  is_stopped_ = true;
+  text_.resize(stop);
+  return true;
+}
+
 std::string TextStream::add(const std::string& text) {
   if (is_stopped_) return "";
   text_ = text;
-  size_t stop = std::string::npos;
-  for (const std::string& s : stops_) stop = std::min(stop, text_.find(s, told_.size()));
-  if (stop != std::string::npos) {
-    is_stopped_ = true;
-    text_.resize(stop);
-    return tell_up_to(stop);
-  }
   std::string_view sure = text_;
   while (sure.ends_with(kReplacement)) sure.remove_suffix(kReplacement.size());
+  if (stop_within(sure)) return tell_up_to(text_.size());
   size_t held = 0;
   for (const std::string& s : stops_) held = std::max(held, begun(sure, s));
   return tell_up_to(sure.size() - held);
 }
 
-std::string TextStream::finish() { return tell_up_to(text_.size()); }
+std::string TextStream::finish() {
+  if (!is_stopped_) stop_within(text_);
+  return tell_up_to(text_.size());
+}
 
 }  // namespace kuafu

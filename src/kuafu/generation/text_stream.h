@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kuafu {
@@ -25,6 +26,8 @@ class TextStream {
 
  private:
   std::string tell_up_to(size_t end);
+  /// Ends the text before the first stop string of what can no longer change; whether there is one.
+  bool stop_within(std::string_view sure);
 
   std::vector<std::string> stops_;
   std::string text_, told_;
