@@ -4,7 +4,7 @@
 
     .venv/bin/python experiments/offload_baselines/run.py [--build build/release] [--out results/offload_baselines] [--draw] [--quick]
 
-Writes result.json, table.md and the figure. --draw only draws what result.json holds, --quick makes one round of one budget. A call after a
+Writes result.json, table.md and the figure. --draw only draws what result.json holds, --quick makes one round of one budget with fewer blocks and steps. A call after a
 kill goes on. Exits with 1 where a claim does not hold."""
 
 import json
@@ -39,6 +39,7 @@ CHUNK = 65536
 ROUNDS = 6
 WARM_UP = 2         # steps
 WORTH = 1.02        # static over optimal, from which on there is something to recover
+QUICK = {"model.layers": 4, "train.steps": WARM_UP + 2}
 
 
 def document_of(build, settings, *more):
@@ -61,20 +62,20 @@ def keys_of(system, budget, gbs):
     return keys | ({} if SYSTEMS[system]["policy"] == "host" else {"memory.device": budget})
 
 
-def scale_of(build):
+def scale_of(build, settings):
     """Bytes that the step needs at least and with everything on the device; the rate of a link of as many FLOP a byte as the card's."""
-    plain = document_of(build, {})
-    least = document_of(build, {"memory.policy": "host", "memory.chunk_size": CHUNK, "memory.prefetch": 0}, "--world", "simulated")
+    plain = document_of(build, settings)
+    least = document_of(build, settings | {"memory.policy": "host", "memory.chunk_size": CHUNK, "memory.prefetch": 0}, "--world", "simulated")
     parameters = 4 * plain["parameters"]["total"]
     flops = plain["flops_per_step"] / plain["step_time_s"]["median"]
     low = least["memory"]["peak_bytes"][0]
     return {"least_bytes": low, "all_bytes": low + parameters, "gflops": flops / 1e9, "plain_step_s": plain["step_time_s"]["median"],
-            "link_gbs": flops / FLOP_PER_BYTE / 1e9, "loss": plain["loss"]}
+            "link_gbs": flops / FLOP_PER_BYTE / 1e9, "loss": plain["loss"], "settings": settings}
 
 
 def row_of(build, scale, system, share, round_):
     budget = round(scale["least_bytes"] + share * (scale["all_bytes"] - scale["least_bytes"]))
-    document = document_of(build, keys_of(system, budget, scale["link_gbs"]), *(["--certify"] if round_ == 0 else []))
+    document = document_of(build, scale["settings"] | keys_of(system, budget, scale["link_gbs"]), *(["--certify"] if round_ == 0 else []))
     moves = document["moves"]
     samples = document["step_time_s"]["samples"][WARM_UP:]
     return {"system": system, "share": share, "round": round_, "budget_bytes": budget, "step_s": statistics.median(samples),
@@ -85,15 +86,15 @@ def row_of(build, scale, system, share, round_):
 
 def fitting(build, scale, system, _, round_):
     """A step where everything fits, and the link is as fast as it is: beside one without tiers."""
-    settings = {} if system == NONE else {"memory.policy": SYSTEMS[system]["policy"], "memory.chunk_size": CHUNK, "memory.device": 4 * scale["all_bytes"]}
-    document = document_of(build, settings)
+    tiers = {} if system == NONE else {"memory.policy": SYSTEMS[system]["policy"], "memory.chunk_size": CHUNK, "memory.device": 4 * scale["all_bytes"]}
+    document = document_of(build, scale["settings"] | tiers)
     return {"system": system, "round": round_, "step_s": statistics.median(document["step_time_s"]["samples"][WARM_UP:])}
 
 
 def measure(options):
     rounds, shares = (1, SHARES[1:2]) if options.quick else (ROUNDS, SHARES)
     programs = [options.build / "bin" / "kuafu-worker", HERE / "plan.toml", HERE / "run.py"]
-    scale = experiment.measured([("scale",)], lambda _: scale_of(options.build), options.out, programs)[0]
+    scale = experiment.measured([("scale",)], lambda _: scale_of(options.build, QUICK if options.quick else {}), options.out, programs)[0]
     cases = [("scale",)]
     for r in range(rounds):      # all once a round, in an order of its own
         mine = [(s, share, r) for share in shares for s in SYSTEMS] + [(s, FITS, r) for s in (NONE, GEMINI)]

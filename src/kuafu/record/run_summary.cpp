@@ -275,6 +275,8 @@ void print_certificate(const Json& d) {
   }
   const bool is_small =
       c["level"] == "scaled" && c["native"].is_object() && c["native"]["level"] == "full";
+  const Json& unseen = value_at(c, "native.unseen");
+  if (unseen.is_string()) std::cout << "    blind to       " << unseen.get<std::string>() << "\n";
   if (!twin.empty()) {
     std::cout << (is_small ? "    a smaller model in f64   " : "    its f64 twin   ") << twin
               << "\n";

@@ -391,8 +391,10 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
   const auto bound = [&](double rounding) { return loss_bound(plan, rounding, *exact); };
   double rounding = far(in(type).value_or(*exact)) * share;
   // As of a step: what one computation in the type says too little of, draws at random say.
-  for (uint64_t draw = 0; draw < kDraws && far(loss) > bound(rounding); ++draw) {
-    const oracle::RandomRounding at_random(unit_roundoff(plan.model.dtype), draw);
+  const double u = unit_roundoff(plan.model.dtype);
+  const auto draws = [&] { return rounding > kTurned * u ? kManyDraws : kDraws; };
+  for (uint64_t draw = 0; draw < draws() && far(loss) > bound(rounding); ++draw) {
+    const oracle::RandomRounding at_random(u, draw);
     const double drawn = in(is_wide(type) ? DType::kF64 : type).value_or(*exact);
     const double moved =
         std::isfinite(drawn) ? far(drawn) : std::numeric_limits<double>::infinity();

@@ -101,7 +101,7 @@ class Ones {
       world_.mark(axis);
       const double more = range_of(run).largest / found.largest;
       world_.mark("");
-      if (!(more >= 4)) continue;
+      if (!(more >= 4) || !std::isfinite(more)) continue;
       const auto times = static_cast<int64_t>(std::lround(std::log2(more)));
       throw WrongAxes(text(product, ", axis ", in_quotes(axis), ": the code sums ", name, " ",
                            times, " times along it: a sum made twice"),
