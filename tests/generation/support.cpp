@@ -120,6 +120,10 @@ Tensor oracle_logits(const Plan& plan, const Asked& asked) {
   return at::stack(rows);
 }
 
+Tensor oracle_logits(const Plan& plan, const std::vector<int64_t>& tokens) {
+  return whole_logits(plan, tokens, 1);
+}
+
 // As tests/oracle/engine_test.cpp derives it: sums of up to 144 terms, 8 a block and head, of two
 // blocks and a head, errors at random, l = 4. The largest logit stands for the terms that make one,
 // which are up to sqrt(32) times as large together where they are of any sign.

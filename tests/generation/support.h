@@ -23,6 +23,8 @@ struct Asked {
 Asked asked_of(const Plan& plan);
 /// (train.batch, vocab): what the oracle makes of them.
 Tensor oracle_logits(const Plan& plan, const Asked& asked);
+/// (1, sequence, vocab): of all positions of one sample.
+Tensor oracle_logits(const Plan& plan, const std::vector<int64_t>& tokens);
 /// How far f64 logits may be from the oracle's.
 double logit_tolerance(const Tensor& expected);
 

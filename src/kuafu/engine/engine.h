@@ -107,6 +107,10 @@ class Engine {
   /// such logits. Collective.
   Tensor logits(const Tokens& batch, const std::vector<int64_t>& positions);
 
+  /// Forward of a batch as logits() takes it, with targets: the sum of -log p of those that are not -1,
+  /// in nats, the same on all ranks. Throws ConfigError for a model that is not causal. Collective.
+  double surprisal(const Tokens& batch);
+
   /// Names of all layers of the model, in its order, the same on every rank.
   std::vector<std::string> layer_names();
   /// What the last step did to each of them; null without train.telemetry and on meta tensors.

@@ -9,16 +9,34 @@
 #include "kuafu/model/inference.h"
 
 namespace kuafu {
+namespace {
+
+void check_given(const Plan& plan, const Tokens& batch) {
+  KUAFU_CHECK(batch.samples == plan.train.batch && batch.sequence == plan.model.sequence,
+              batch.samples, " samples of ", batch.sequence, " tokens, for ", plan.train.batch,
+              " of ", plan.model.sequence);
+  KUAFU_REQUIRE(plan.model.is_causal(), "model.kind = \"", plan.model.kind,
+                "\" is not causal: its logits are of no next token");
+}
+
+}  // namespace
+
+double Engine::surprisal(const Tokens& batch) {
+  State& s = *state_;
+  check_given(s.plan, batch);
+  settle();
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kActivation);
+  s.micro_batches.use_given(batch);
+  return s.global_loss(s.run(s.validation_row, false));
+}
 
 Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions) {
   State& s = *state_;
   const int64_t samples = s.plan.train.batch, vocab = s.plan.model.vocab;
-  KUAFU_CHECK(batch.samples == samples && batch.sequence == s.plan.model.sequence &&
-                  std::ssize(positions) == samples,
-              batch.samples, " samples of ", batch.sequence, " tokens, ", positions.size(),
-              " positions, for ", samples, " of ", s.plan.model.sequence);
-  KUAFU_REQUIRE(s.plan.model.is_causal(), "model.kind = \"", s.plan.model.kind,
-                "\" is not causal: its logits are of no next token");
+  check_given(s.plan, batch);
+  KUAFU_CHECK(std::ssize(positions) == samples, positions.size(), " positions for ", samples,
+              " samples");
   settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);

@@ -77,6 +77,11 @@ void MicroBatches::use_given(const Tokens& batch, Inference& inference) {
   inference_ = &inference;
 }
 
+void MicroBatches::use_given(const Tokens& batch) {
+  given_ = &batch;
+  inference_ = nullptr;
+}
+
 const Side& MicroBatches::side(int micro_batch) {
   const auto found = sides_.find(micro_batch);
   if (found != sides_.end()) return found->second.side;
@@ -107,14 +112,19 @@ Side MicroBatches::read(int64_t micro_batch) const {
 
 Side MicroBatches::read_given(int64_t first) const {
   const int64_t samples = plan_.train.micro_batch, sequence = given_->sequence;
-  const auto begin = given_->inputs.begin() + first * sequence;
-  const Tokens mine{.inputs = {begin, begin + samples * sequence},
-                    .targets = std::vector<int64_t>(static_cast<size_t>(samples * sequence), -1),
+  const auto part = [&](const std::vector<int64_t>& of) {
+    const auto begin = of.begin() + first * sequence;
+    return std::vector<int64_t>(begin, begin + samples * sequence);
+  };
+  const std::vector<int64_t> none(static_cast<size_t>(samples * sequence), -1);
+  const Tokens mine{.inputs = part(given_->inputs),
+                    .targets = inference_ == nullptr ? part(given_->targets) : none,
                     .samples = samples,
                     .sequence = sequence};
   Side side = side_of(mine, first, plan_.train.batch);
   side.is_training = false;
   side.inference = inference_;
+  side.loss_scale = 1;
   return side;
 }
 

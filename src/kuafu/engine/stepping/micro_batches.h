@@ -32,6 +32,8 @@ class MicroBatches {
   void use_validation(int64_t step, int64_t batch);
   /// The inputs of a batch that is given, for its logits. @pre they outlive their use
   void use_given(const Tokens& batch, Inference& inference);
+  /// A batch that is given, for the sum of its losses. @pre it outlives its use
+  void use_given(const Tokens& batch);
   /// Stages of this rank that ask for a micro-batch.
   void set_users(int users) { users_ = users; }
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/generation/perplexity.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+
+double Perplexity::value() const { return std::exp(nats / static_cast<double>(tokens)); }
+
+std::vector<int64_t> window_starts(int64_t tokens, int64_t sequence, int64_t stride) {
+  KUAFU_CHECK(tokens >= 2 && sequence >= 2 && stride >= 1 && stride <= sequence, tokens,
+              " tokens, windows of ", sequence, " every ", stride);
+  std::vector<int64_t> starts = {0};
+  while (starts.back() + sequence < tokens) starts.push_back(starts.back() + stride);
+  return starts;
+}
+
+Tokens window_batch(const std::vector<int64_t>& text, const std::vector<int64_t>& starts,
+                    size_t first, int64_t count, int64_t sequence) {
+  const auto size = static_cast<size_t>(count * sequence);
+  Tokens batch{.inputs = std::vector<int64_t>(size, 0),
+               .targets = std::vector<int64_t>(size, -1),
+               .samples = count,
+               .sequence = sequence};
+  const auto end = std::min(first + static_cast<size_t>(count), starts.size());
+  for (size_t w = first; w < end; ++w) {
+    const int64_t begin = starts[w], at = static_cast<int64_t>(w - first) * sequence;
+    const int64_t last = std::min(begin + sequence, std::ssize(text));
+    const int64_t foretold = w == 0 ? 0 : std::min(starts[w - 1] + sequence, std::ssize(text));
+    for (int64_t i = begin; i < last; ++i) {
+      const auto place = static_cast<size_t>(at + i - begin);
+      batch.inputs[place] = text[static_cast<size_t>(i)];
+      const bool is_target = i + 1 < last && i + 1 >= foretold;
+      if (is_target) batch.targets[place] = text[static_cast<size_t>(i + 1)];
+    }
+  }
+  return batch;
+}
+
+Perplexity perplexity_of(
+    Engine& engine, const std::vector<int64_t>& text, int64_t stride,
+    const std::function<void(int64_t done, int64_t of, const Perplexity& so_far)>& on_batch) {
+  const int64_t batch = engine.plan().train.batch, sequence = engine.plan().model.sequence;
+  const std::vector<int64_t> starts = window_starts(std::ssize(text), sequence, stride);
+  Perplexity all;
+  while (all.windows < std::ssize(starts)) {
+    const Tokens windows =
+        window_batch(text, starts, static_cast<size_t>(all.windows), batch, sequence);
+    all.nats += engine.surprisal(windows);
+    all.tokens += std::ssize(windows.targets) - std::ranges::count(windows.targets, -1);
+    all.windows = std::min(all.windows + batch, static_cast<int64_t>(std::ssize(starts)));
+    if (on_batch) on_batch(all.windows, std::ssize(starts), all);
+  }
+  return all;
+}
+
+}  // namespace kuafu
