@@ -80,6 +80,38 @@ TEST(Corpus, IsKnownByItsBytesWhereverTheyLie) {
               {changed.hash, "data.hash = " + hash, "12 bytes", same});
 }
 
+TEST(Corpus, OfAWikiTextFolderIsItsTrainingAndItsValidationText) {
+  for (const std::string form : {".tokens", ".raw"}) {
+    const Folder folder;
+    folder.write("wiki.test" + form, "never read");
+    folder.write("wiki.valid" + form, "tail");
+    folder.write("wiki.train" + form, "the training text ");
+    folder.write("README", "of no part");
+    const Corpus corpus = read_corpus(folder.path());
+    EXPECT_EQ(text_of(corpus), "the training text tail");
+    EXPECT_EQ(corpus.held_out, 18);
+    EXPECT_EQ(corpus.files.size(), 2U);
+    const Folder plain;
+    const Corpus whole = read_corpus(plain.write("text", "the training text tail"));
+    EXPECT_EQ(whole.held_out, std::nullopt);
+    EXPECT_NE(whole.hash, corpus.hash);
+  }
+}
+
+TEST(Corpus, OfHalfAWikiTextFolderIsAllOfIt) {
+  const Folder folder;
+  folder.write("wiki.train.raw", "training");
+  folder.write("wiki.test.raw", "test ");
+  const Corpus corpus = read_corpus(folder.path());
+  EXPECT_EQ(corpus.held_out, std::nullopt);
+  EXPECT_EQ(text_of(corpus), "test training");
+  folder.write("wiki.valid.raw", "valid");
+  folder.write("wiki.train.tokens", "training");
+  folder.write("wiki.valid.tokens", "valid");
+  expect_says(message_of<ConfigError>([&] { read_corpus(folder.path()); }),
+              {"WikiText as tokens and raw", "data.path"});
+}
+
 TEST(SharedCorpora, ReadAPathOnceAndAFailedOneAnew) {
   const Folder folder;
   const std::string path = folder.write("one", "first"), missing = folder.path() + "/two";

@@ -101,6 +101,28 @@ TEST(TextDataset, HoldsOutNothingWhereToldSo) {
               {"data.validation = 0", "validation_batches = 0"});
 }
 
+TEST(TextDataset, OfWikiTextValidatesOnItsOwnPart) {
+  const Folder folder;
+  folder.write("wiki.train.raw", std::string(41, 'a'));
+  folder.write("wiki.valid.raw", std::string(21, 'b'));
+  DataPlan data;
+  data.kind = "text";
+  data.path = folder.path();
+  ModelPlan model;
+  model.sequence = 10;
+  const auto dataset = make_dataset(data, model, 1, "");
+  EXPECT_EQ(dataset->num_train_samples(), 4);
+  EXPECT_EQ(dataset->num_validation_samples(), 2);
+  for (const int64_t token : dataset->train(0, 4).targets) EXPECT_EQ(token, 'a');
+  for (const int64_t token : dataset->validation(0, 2).inputs) EXPECT_EQ(token, 'b');
+  EXPECT_NE(dataset->describe().find("WikiText with a validation part of its own"),
+            std::string::npos);
+  model.sequence = 21;
+  expect_says(message_of<ConfigError>([&] { make_dataset(data, model, 1, ""); }),
+              {"the parts for training and validation have 41 and 21 bytes",
+               "model.sequence = 21 needs 22 of each", "at most 20"});
+}
+
 TEST(TextDataset, SaysHowManyBytesAShortCorpusLacks) {
   expect_says(message_of<ConfigError>([] { dataset(10, 10, 0); }),
               {"\"counting\" is too short", "has 10 bytes", "model.sequence = 10", "needs 11",

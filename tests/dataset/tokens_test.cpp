@@ -63,6 +63,22 @@ class TokenRows : public testing::Test {
   std::string told_;
 };
 
+TEST_F(TokenRows, OfWikiTextBeginTheirValidationPartWithAFileOfIds) {
+  folder_.write("wiki/wiki.train.tokens", "a b\nc d\ne\n");
+  folder_.write("wiki/wiki.valid.tokens", "e f a\n");
+  corpus_ = folder_.path() + "/wiki";
+  for (const int64_t shard : {1, 5, 1 << 20}) {
+    for (int again = 0; again < 2; ++again) {
+      const auto row = made("<end>", shard, 4);
+      EXPECT_EQ(all_of(*row), (Ids{1, 2, 3, 4, 5, 6, 5, 0, 1, 6}));
+      EXPECT_EQ(row->begin_of_validation(read_corpus(corpus_)), 6);
+    }
+    std::filesystem::remove_all(cache_.path());
+    std::filesystem::create_directories(cache_.path());
+  }
+  EXPECT_EQ(told_, "");
+}
+
 TEST_F(TokenRows, AreThoseOfEachFileWithATokenBehindIt) {
   EXPECT_EQ(all_of(*made()), (Ids{1, 2, 3, 4, 5, 0, 1}));
   EXPECT_EQ(all_of(*made("<end>")), (Ids{1, 2, 3, 4, 6, 5, 0, 1, 6}));

@@ -87,6 +87,28 @@ void read_tree(const fs::path& folder, Corpus& corpus) {
                 " binary files left out); set data.path to a file or folder of text");
 }
 
+/// Its files of one form, ".tokens" or ".raw"; false where there are none.
+bool read_wikitext(const fs::path& folder, const char* form, Corpus& corpus) {
+  const fs::path train = folder / text("wiki.train", form),
+                 valid = folder / text("wiki.valid", form);
+  std::error_code none;
+  if (!fs::is_regular_file(train, none) || !fs::is_regular_file(valid, none)) return false;
+  KUAFU_REQUIRE(!corpus.held_out, "the folder ", in_quotes(folder.string()),
+                " holds WikiText as tokens and raw; set data.path to a folder with one of them");
+  for (const fs::path& path : {train, valid}) {
+    corpus.held_out = static_cast<int64_t>(corpus.bytes.size());
+    corpus.files.push_back({path.string(), *corpus.held_out});
+    append(path, corpus.bytes);
+  }
+  return true;
+}
+
+void read_folder(const fs::path& folder, Corpus& corpus) {
+  const bool has_tokens = read_wikitext(folder, ".tokens", corpus);
+  const bool is_raw = read_wikitext(folder, ".raw", corpus);
+  if (!has_tokens && !is_raw) read_tree(folder, corpus);
+}
+
 }  // namespace
 
 Corpus read_corpus(const std::string& path) {
@@ -106,7 +128,7 @@ Corpus read_corpus(const std::string& path) {
   }
   if (error) unreadable(path, error.message());
   if (fs::is_directory(status)) {
-    read_tree(path, corpus);
+    read_folder(path, corpus);
   } else if (fs::is_regular_file(status)) {
     append(path, corpus.bytes);
     corpus.files.push_back({path});
@@ -117,6 +139,8 @@ Corpus read_corpus(const std::string& path) {
                 " is empty: 0 bytes; set data.path to a file or folder of text");
   corpus.bytes.shrink_to_fit();
   corpus.hash = hex_digits(xxh64(corpus.bytes));
+  if (corpus.held_out)
+    corpus.hash = hash_digits(text(corpus.hash, " held out from ", *corpus.held_out));
   return corpus;
 }
 

@@ -63,7 +63,16 @@ TextDataset::TextDataset(std::shared_ptr<const TokenRow> row, const Corpus& corp
                 1 + special);
   KUAFU_REQUIRE(share >= 0 && share < 1, "data.validation = ", share,
                 "; allowed: from 0 to below 1");
-  if (!is_enough(size, share, sequence)) {
+  if (corpus.held_out) {
+    train_size_ = row_->begin_of_validation(corpus);
+    const int64_t shortest = std::min(train_size_, size - train_size_);
+    KUAFU_REQUIRE(
+        windows(shortest, sequence) > 0, "the corpus ", in_quotes(corpus.path),
+        " is too short: the parts for training and validation have ", train_size_, " and ",
+        size - train_size_, " ", row_->unit(), "s, model.sequence = ", sequence + special,
+        " needs ", sequence + 1, " of each; give longer ones",
+        shortest > 1 ? text(" or set model.sequence to at most ", shortest - 1 + special) : "");
+  } else if (!is_enough(size, share, sequence)) {
     const int64_t longest = longest_sequence(size, share);
     throw ConfigError(text(
         "the corpus ", in_quotes(corpus.path), " is too short: it has ", size, " ", row_->unit(),
@@ -71,7 +80,7 @@ TextDataset::TextDataset(std::shared_ptr<const TokenRow> row, const Corpus& corp
         least_size(share, sequence), "; give a longer corpus",
         longest > 0 ? text(" or set model.sequence to at most ", longest + special) : ""));
   }
-  train_size_ = size - held_out(size, share);
+  if (!corpus.held_out) train_size_ = size - held_out(size, share);
   num_train_ = windows(train_size_, sequence);
   num_validation_ = windows(size - train_size_, sequence);
   const auto files = static_cast<int64_t>(corpus.files.size());
@@ -81,7 +90,8 @@ TextDataset::TextDataset(std::shared_ptr<const TokenRow> row, const Corpus& corp
                     corpus.num_binary > 0 ? text(" (", corpus.num_binary, " binary file",
                                                  corpus.num_binary == 1 ? "" : "s", " left out)")
                                           : "",
-                    size == bytes ? "" : text(", ", size, " ", row_->unit(), "s"));
+                    size == bytes ? "" : text(", ", size, " ", row_->unit(), "s"),
+                    corpus.held_out ? ", WikiText with a validation part of its own" : "");
 }
 
 void TextDataset::append_window(int64_t start, Tokens& out) const {

@@ -236,6 +236,14 @@ void TokenFiles::add(std::unique_ptr<Part> part) {
   parts_.push_back(std::move(part));
 }
 
+int64_t TokenFiles::begin_of_validation(const Corpus& corpus) const {
+  int64_t before = 0;
+  for (const auto& part : parts_) {
+    if (part->end <= *corpus.held_out) before += part->count;
+  }
+  return before;
+}
+
 void TokenFiles::append(int64_t start, int64_t count, std::vector<int64_t>& out) const {
   KUAFU_CHECK(start >= 0 && count >= 0 && start + count <= size_, "ids ", start, " to ",
               start + count, " of ", size_);

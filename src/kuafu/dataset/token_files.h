@@ -48,6 +48,8 @@ class TokenFiles final : public TokenRow {
 
   int64_t size() const override { return size_; }
   void append(int64_t start, int64_t count, std::vector<int64_t>& out) const override;
+  /// @pre a shard begins there
+  int64_t begin_of_validation(const Corpus& corpus) const override;
   int64_t vocab() const override { return source_.vocab; }
   const char* unit() const override { return "token"; }
 

@@ -18,6 +18,8 @@ class TokenRow {
   virtual int64_t size() const = 0;
   /// Appends numbers [start, start + count). @pre they are in the row
   virtual void append(int64_t start, int64_t count, std::vector<int64_t>& out) const = 0;
+  /// Where the numbers of the corpus's own validation part begin. @pre corpus.held_out
+  virtual int64_t begin_of_validation(const Corpus& corpus) const = 0;
   /// One more than the largest number there can be.
   virtual int64_t vocab() const = 0;
   /// What one number is, for messages: "byte" or "token".
@@ -34,6 +36,7 @@ class ByteRow final : public TokenRow {
     const uint8_t* bytes = corpus_->bytes.data() + start;
     out.insert(out.end(), bytes, bytes + count);
   }
+  int64_t begin_of_validation(const Corpus& corpus) const override { return *corpus.held_out; }
   int64_t vocab() const override { return 256; }
   const char* unit() const override { return "byte"; }
 

@@ -35,7 +35,8 @@ class Maker {
 
   TokenShard shard(int64_t begin) {
     TokenShard out{begin, begin};
-    while (out.end < size() && out.end - begin < how_.shard_bytes) append_text(out);
+    do append_text(out);
+    while (out.end < size() && out.end - begin < how_.shard_bytes && out.end != corpus_.held_out);
     return out;
   }
 

@@ -523,13 +523,14 @@ std::vector<Key> run_keys() {
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_MEMBER(data.path),
           "file or folder, from the working folder on (in a suite: from its file on); empty = the "
-          "headers of the installed LibTorch")
+          "headers of the installed LibTorch. A folder of WikiText (wiki.train and wiki.valid, "
+          ".tokens or .raw) trains on the one and validates on the other")
           .only_with(kind, {"text"}),
       Row("data.hash", Form::kString, KUAFU_MEMBER(data.hash),
           "XXH64 of the corpus, 16 hex digits: other bytes are refused; empty = any")
           .only_with(kind, {"text"}),
       Row("data.validation", Form::kNumber, KUAFU_MEMBER(data.validation),
-          "share of the corpus held out, its tail")
+          "share of the corpus held out, its tail; of a folder of WikiText its own part is")
           .below(0, 1)
           .only_with(kind, {"text"}),
       Row("data.tokenizer", Form::kString, KUAFU_MEMBER(data.tokenizer),
