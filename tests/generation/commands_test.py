@@ -2,6 +2,9 @@
 """`kuafu generate` as a command: the same tokens under every plan and world, what it prints, what it refuses."""
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -83,6 +86,73 @@ class Commands(page.Trips):
         for name in ("seconds", "tokens_per_s", "first_token_s"):
             self.assertGreater(generation[name], 0)
 
+    def test_a_cache_changes_no_token_and_is_told_of(self):
+        uneven = self.prompts(["a", "a longer prompt", "xyz"])
+        expected = self.tokens(*uneven, "--cache", "off")
+        _, made = self.made(*uneven)
+        self.assertEqual([p["tokens"] for p in made["prompts"]], expected)
+        # Keys and values of 2 layers, 3 samples of 30 positions of 24 columns, in f64.
+        self.assertEqual((made["cache"], made["cache_bytes"]), ("on", 2 * 2 * 3 * 30 * 24 * 8))
+        _, made = self.made(*uneven, "--cache", "off")
+        self.assertEqual((made["cache"], made["cache_bytes"]), ("off", 0))
+        _, made = self.made(*uneven, settings=PLANS[-1])
+        self.assertIn('parallel.sequence.mode = "ring-zigzag" shares the positions', made["cache"])
+        self.assertEqual(made["cache_bytes"], 0)
+
+    def started(self, *more):
+        """A generation that takes long: of 4,000 positions by whole forwards, and where its document will be."""
+        out = self.path("stopped.json")
+        words = [page.KUAFU, *self.words("--cache", "off", "--json", out, *more, settings=["model.sequence=4000"])]
+        words[words.index("--checkpoint"):words.index("--checkpoint") + 2] = ["--prompt", "hello"]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE), out
+
+    def test_a_signal_ends_it_after_a_token_and_says_how_many_there_are(self):
+        for number, more in ((signal.SIGINT, ()), (signal.SIGTERM, ()),
+                             (signal.SIGINT, ("--world", "mpi", "--ranks", "2", "--set", "parallel.data.size=2"))):
+            process, out = self.started(*more)
+            with process:
+                process.stdout.read(6)    # the prompt, and something of what follows
+                process.send_signal(number)
+                _, said = process.communicate(timeout=60)
+            with open(out, encoding="utf-8") as file:
+                document = json.load(file)
+            words = re.search(r"stopped by (SIG\w+); (\d+) tokens? w", said.decode())
+            self.assertIsNotNone(words, said)
+            self.assertEqual((words[1], process.returncode), (number.name, 128 + number))
+            self.assertEqual((document["status"], document["generation"]["tokens"]), ("interrupted", int(words[2])))
+
+    def test_ends_quietly_where_nobody_reads(self):
+        for more in ((), ("--world", "mpi", "--ranks", "2", "--set", "parallel.data.size=2")):
+            process, out = self.started(*more)
+            with process:
+                process.stdout.read(6)
+                process.stdout.close()
+                said = process.stderr.read().decode()
+            self.assertEqual(process.returncode, 141, said)
+            self.assertEqual([line for line in said.splitlines() if "warning" not in line], [])
+            with open(out, encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["status"], "interrupted")
+
+    def test_a_damaged_checkpoint_is_wrong_usage_on_every_world(self):
+        damaged = self.path("damaged")
+        shutil.copytree(self.saved, damaged)
+        newest = sorted(n for n in os.listdir(damaged) if n.startswith("step-"))[-1]
+        part = next(n for n in sorted(os.listdir(os.path.join(damaged, newest))) if n.endswith(".safetensors"))
+        with open(os.path.join(damaged, newest, part), "r+b") as file:
+            file.truncate(os.path.getsize(file.name) - 5)
+        words = self.words("--prompt", "hello")
+        words[words.index("--checkpoint") + 1] = damaged
+        for world in ("threads", "mpi"):
+            said = page.kuafu(*words, "--world", world, "--set", "parallel.data.size=2", code=2)
+            self.assertRegex(said, f"^kuafu: rank [01]: checkpoint file .*{part} is damaged: .*\n$")
+
+    def test_takes_any_seed_and_no_mark_of_an_editor(self):
+        self.made("--prompt", "a", "--tokens", "2", "--temperature", "1", "--seed", str(2**64 - 1))
+        with open(self.path("marked"), "wb") as file:
+            file.write(b"\xef\xbb\xbfone\r\ntwo\n")
+        _, made = self.made("--file", self.path("marked"), "--tokens", "1")
+        self.assertEqual([p["prompt"] for p in made["prompts"]], ["one", "two"])
+
     def test_ends_where_it_is_told_to(self):
         whole, generation = self.made("--prompt", "ab")
         self.assertEqual(generation["prompts"][0]["ended_by"], "model.sequence")
@@ -130,7 +200,7 @@ class Commands(page.Trips):
             file.write("good\n\n")
         open(self.path("empty"), "wb").close()
         wrong = [
-            ([], (), "there is no prompt"), ([*hello, "--file", self.path("bad")], (), "give one --prompt, or --file"),
+            ([], (), "there is no prompt"), ([*hello, "--file", self.path("bad")], (), "--prompt and --file both give prompts"),
             (["--prompt", ""], (), "--prompt: an empty value"), (["--file", self.path("blank")], (), "blank:2: it is empty"),
             (["--file", self.path("empty")], (), "empty has no prompt"), (["--file", self.path("none")], (), "none"),
             (["--file", self.path("bad")], (), "bad:2: \"b�\" is no UTF-8"),
@@ -146,7 +216,11 @@ class Commands(page.Trips):
             (hello, ["model.kind=bert"], "kinds that do are gpt, moe_gpt, opt"),
             (hello, ["model.kind=moe_gpt", "model.router=expert_choice"], "routers that do are top1, top2 and topk"),
             ([*hello, "--temperature", "warm"], (), "\"warm\" is no number"),
-            (hello, ["model.vocab=255"], "model.vocab = 255"), (hello, ["model.layers=3"], "model.layers"),
+            (hello, ["model.vocab=255"], "model.vocab = 255"),
+            (hello, ["model.layers=3"], f"--checkpoint {self.saved} has weights of a model with model.layers"),
+            (["--prompt", "a", "--prompt", "b"], (), "--prompt is given 2 times"), ([*hello, "--cache", "no"], (), "is none of on, off"),
+            ([*hello, "--temperature", "1", "--seed", "-1"], (), "no whole number from 0 to 18446744073709551615"),
+            ([*hello, "--temperature", "1", "--seed", "18446744073709551616"], (), "no whole number from 0 to"),
         ]
         before = sorted(os.listdir(self.folder.name))
         for words, settings, says in wrong:
@@ -154,6 +228,8 @@ class Commands(page.Trips):
             self.assertIn(says, said)
             self.assertEqual(len([line for line in said.splitlines() if "--help` shows" not in line]), 1, said)
         self.assertEqual(sorted(os.listdir(self.folder.name)), before)
+        said = page.kuafu(*self.words(*hello, "--json", "/proc/x"), code=2)
+        self.assertIn("--json: cannot write /proc/x", said)
 
 
 if __name__ == "__main__":

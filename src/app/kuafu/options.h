@@ -65,9 +65,8 @@ struct WorkerCall {
 /// `kuafu generate`; numbers are as they were given, empty = the worker's default.
 struct GenerateCall {
   WorkerCall worker;
-  std::vector<std::string> prompts;  ///< of --prompt: none or one
-  std::string file;
-  std::string tokens, temperature, top_k, top_p, seed;
+  std::string prompt, file;  ///< one of them
+  std::string tokens, temperature, top_k, top_p, seed, cache;
   std::vector<std::string> stops;
 };
 

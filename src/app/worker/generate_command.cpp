@@ -2,28 +2,32 @@
 //
 // `kuafu generate`: everything that can be wrong is told before a world exists, and leaves no file.
 
+#include <signal.h>
+#include <string.h>
+
+#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <optional>
 
-#include <CLI/CLI.hpp>
-
 #include "app/worker/document.h"
+#include "app/worker/early_exit.h"
+#include "app/worker/generate_options.h"
 #include "app/worker/generated_text.h"
 #include "app/worker/given_weights.h"
 #include "app/worker/options.h"
+#include "app/worker/rank_worlds.h"
 #include "app/worker/run_end.h"
 #include "app/worker/run_options.h"
 #include "app/worker/same_on_ranks.h"
+#include "app/worker/stop_signals.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
-#include "kuafu/base/utf8.h"
 #include "kuafu/base/worlds.h"
-#include "kuafu/comm/worlds.h"
 #include "kuafu/dataset/no_data.h"
 #include "kuafu/engine/saving/given_weights.h"
 #include "kuafu/meter/book.h"
@@ -35,46 +39,17 @@ namespace {
 /// Larger batches than the prompts need are tried up to so many more.
 constexpr int64_t kMostFilled = 64;
 
-/// Prompts as they are given, each with its place for messages.
-std::vector<std::pair<std::string, std::string>> given_prompts(const GenerateOptions& how) {
-  KUAFU_REQUIRE(how.prompts.size() + (how.file.empty() ? 0 : 1) == 1,
-                how.prompts.empty() && how.file.empty()
-                    ? "there is no prompt; give --prompt TEXT, or --file FILE with one a line"
-                    : "several prompts are given by --prompt and --file; give one --prompt, or "
-                      "--file FILE with one a line");
-  if (how.file.empty()) return {{how.prompts[0], "--prompt"}};
-  const std::string bytes = read_file(how.file, "prompts");
-  std::vector<std::pair<std::string, std::string>> all;
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t end = std::min(bytes.find('\n', at), bytes.size());
-    std::string line = bytes.substr(at, end - at);
-    if (line.ends_with('\r')) line.pop_back();
-    all.emplace_back(line, text(how.file, ":", all.size() + 1));
-    at = end + 1;
-  }
-  KUAFU_REQUIRE(!all.empty(), how.file, " has no prompt; give one a line");
-  return all;
+/// As failure_of(), and what is wrong with what was given is wrong usage, wherever it shows.
+int code_of(const std::exception& e) {
+  const bool is_usage = dynamic_cast<const ConfigError*>(&e) != nullptr &&
+                        dynamic_cast<const Refused*>(&e) == nullptr;
+  return is_usage ? kUsage : failure_of(e).code;
 }
 
-Sampling sampling_of(const GenerateOptions& how) {
-  const Sampling sampling{.temperature = how.temperature.value_or(0),
-                          .top_k = how.top_k.value_or(0),
-                          .top_p = how.top_p.value_or(1),
-                          .seed = how.seed.value_or(0)};
-  check_sampling(sampling);
-  KUAFU_REQUIRE(!how.top_k || *how.top_k >= 1, "--top-k ", *how.top_k,
-                ": allowed: a whole number from 1 on");
-  KUAFU_REQUIRE(!how.tokens || *how.tokens >= 1, "--tokens ", *how.tokens,
-                ": allowed: a whole number from 1 on");
-  const char* idle = how.top_k ? "--top-k" : how.top_p ? "--top-p" : how.seed ? "--seed" : nullptr;
-  KUAFU_REQUIRE(idle == nullptr || sampling.temperature > 0, idle,
-                " has no effect without --temperature: the most likely token is always taken; add "
-                "--temperature 1, or leave it out");
-  for (const std::string& stop : how.stops) {
-    KUAFU_REQUIRE(!stop.empty() && is_utf8(stop), "--stop ", in_quotes(as_utf8(stop)),
-                  " is no text in UTF-8");
-  }
-  return sampling;
+/// The signal that asked to stop; 0: none has.
+int signal_to_stop() {
+  const int number = StopSignals::received();
+  return number == SIGUSR2 && signal_of_launcher() != 0 ? signal_of_launcher() : number;
 }
 
 class GenerateRun {
@@ -96,25 +71,23 @@ class GenerateRun {
       const RunEnd failure = failure_of(e);
       return end(failure.status, e, failure.code);
     }
-    return kOk;
+    return stopped_ == 0 ? int{kOk} : 128 + stopped_;
   }
 
  private:
   void prepare() {
-    const auto place = launched_rank();
-    world_ = !options_.world.empty() ? options_.world : place ? worlds::kMpi : worlds::kThreads;
-    check_world(options_, world_);
+    world_ = world_of(options_);
     KUAFU_REQUIRE(!is_estimated_world(world_), "--world ", world_,
                   ": it computes no numbers, so it generates no tokens; leave it out, or use "
                   "--world threads or mpi");
     KUAFU_REQUIRE(options_.checkpoint.empty() || options_.init.empty(),
                   "--checkpoint and --init both give weights; give one of them");
+    if (!options_.json_file.empty()) require_writable("--json", options_.json_file);
     sampling_ = sampling_of(how_);
     const auto given = given_prompts(how_);
     registries_ = load_registries(options_);
     initialise_tensors();
-    const bool is_launched = world_ == worlds::kMpi || world_ == worlds::kNccl;
-    plan_ = placed_plan(std::ssize(given), is_launched && place ? place->ranks : 0);
+    plan_ = placed_plan(std::ssize(given), launched_ranks(world_));
     const Plan generating = plan_of_generation(plan_);
     text_.emplace(plan_.data, plan_.model);
     for (const auto& [words, where] : given) add_prompt(words, where);
@@ -122,7 +95,6 @@ class GenerateRun {
     open_weights();
     head_ = document_head(plan_, world_, num_ranks(plan_));
     plan_ = generating;
-    if (!options_.json_file.empty()) require_writable("--json", options_.json_file);
   }
 
   void add_prompt(const std::string& words, const std::string& where) {
@@ -133,8 +105,8 @@ class GenerateRun {
     }
   }
 
-  /// The plan with the fewest samples that have room for the prompts, at most its own, and that can be
-  /// placed.
+  /// The plan with the fewest samples that have room for the prompts, or for train.batch of them, and
+  /// that can be placed.
   Plan placed_plan(int64_t prompts, int64_t world_ranks) const {
     const std::string toml = read_file(options_.plan_file, "plan");
     const int64_t own = parse_values(toml, options_.plan_file, options_.overrides).train.batch;
@@ -156,8 +128,12 @@ class GenerateRun {
   }
 
   void open_weights() {
-    const std::string& path = options_.init.empty() ? options_.checkpoint : options_.init;
-    if (!path.empty()) weights_ = open_init(path, plan_, registries_, options_.plugins);
+    const bool is_init = !options_.init.empty();
+    const std::string& path = is_init ? options_.init : options_.checkpoint;
+    if (!path.empty()) {
+      weights_ = open_init(is_init ? "--init" : "--checkpoint", path, plan_, registries_,
+                           options_.plugins);
+    }
     if (path.empty() && launched_rank().value_or(LaunchedRank{}).rank == 0) {
       std::cerr << "kuafu: warning: neither --checkpoint nor --init: the model has the first "
                    "weights of train.seed and has learnt nothing"
@@ -166,23 +142,29 @@ class GenerateRun {
   }
 
   void run() {
-    const auto body = [&](Communicator& world) { rank_body(world); };
-    if (world_ == worlds::kThreads) {
-      run_on_threads(static_cast<int>(num_ranks(plan_)), body);
-    } else if (world_ == worlds::kMpi) {
-      tell_rank_joins();
-      run_on_mpi(
-          body,
-          options_.mpi_collectives == "native" ? MpiCollectives::kNative : MpiCollectives::kOwn,
-          [](const std::exception& e) { return failure_of(e).code; });
-    } else {
-      run_on_nccl(body);
-    }
+    const StopSignals listening(requests_);
+    const ExitWatch watch(
+        [this](const std::string& what) { return end("failed", Error(what), kFailed); });
+    const auto body = [&](Communicator& world) {
+      const WatchedRank watched(world.rank());
+      try {
+        rank_body(world);
+      } catch (const std::exception& e) {
+        // MPI ends here: what was given wrong is found by all ranks, other failures by their first.
+        if (code_of(e) == kUsage) let_rank_0_report();
+        if (world_ == worlds::kMpi && code_of(e) != kUsage)
+          document_failure(failure_of(e).status, e);
+        throw;
+      }
+    };
+    run_on_world(world_, options_, num_ranks(plan_), body, code_of);
   }
 
   Generation generation() const {
-    Generation what{
-        .tokens = how_.tokens.value_or(0), .choices = text_->size(), .sampling = sampling_};
+    Generation what{.tokens = how_.tokens.value_or(0),
+                    .choices = text_->size(),
+                    .sampling = sampling_,
+                    .cache = how_.cache == "off" ? Cache::kOff : Cache::kWherePossible};
     for (const Prompt& prompt : prompts_) what.prompts.push_back(prompt.tokens);
     return what;
   }
@@ -192,6 +174,8 @@ class GenerateRun {
     if (world_ != worlds::kThreads) {
       auto mine = read_by_this_rank(plan_, options_);
       mine["prompts"] = hash_name(Json(what.prompts).dump());
+      mine["--tokens"] = what.tokens;
+      mine["--cache"] = how_.cache;
       check_same_on_ranks(world, mine);
     }
     if (world_ == worlds::kMpi && world.rank() == 0) tell_ranks_listen();
@@ -202,55 +186,89 @@ class GenerateRun {
     if (weights_) begin_with(*weights_, engine, world);
     std::optional<GeneratedText> text;
     if (world.rank() == 0) {
+      tell_cache(engine.why_no_cache());
       text.emplace(std::cout, *text_, prompts_, how_.stops);
       what.on_token = [&](size_t p, int64_t token) { return text->on_token(p, token); };
       what.on_end = [&](size_t p, const Continuation& done) { text->on_end(p, done); };
+      what.why_stop = [] { return std::cout ? signal_to_stop() : SIGPIPE; };
     }
     const auto began = std::chrono::steady_clock::now();
-    const std::vector<Continuation> made = generate(engine, world, what);
+    const Generated made = generate(engine, world, what);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    if (text) tell(*text, made, took.count());
+    stopped_ = static_cast<int>(made.stopped);
+    if (!text) return;
+    if (made.stopped != 0) text->stop();
+    tell(*text, made, took.count());
   }
 
-  void tell(const GeneratedText& text, const std::vector<Continuation>& made, double seconds) {
-    int64_t tokens = 0;
-    std::map<std::string, int64_t> endings;
-    for (const Continuation& c : made) {
-      tokens += std::ssize(c.tokens);
-      ++endings[std::string(name_of(c.ending))];
+  void tell_cache(const std::string& why_none) {
+    cache_ = how_.cache == "off" ? "off" : why_none.empty() ? "on" : why_none;
+    if (cache_ == "on" || cache_ == "off") return;
+    std::cerr << "kuafu: no cache of keys and values: " << why_none
+              << "; each token is a forward of the whole sequence" << std::endl;
+  }
+
+  void tell(const GeneratedText& text, const Generated& made, double seconds) const {
+    const bool is_stopped = made.stopped != 0;
+    const std::string why = is_stopped ? words_of_stop(made) : "";
+    const double rate = static_cast<double>(made.num_tokens()) / seconds;
+    if (!is_stopped) {
+      tell_rate(made, seconds, rate);
+    } else {
+      if (made.stopped != SIGPIPE) std::cerr << "kuafu: " << why << std::endl;
+      tell_end_is_told();
     }
-    const double rate = static_cast<double>(tokens) / seconds;
-    std::vector<std::string> ended;
-    for (const auto& [name, count] : endings) {
-      ended.push_back(made.size() == 1 ? name : kuafu::text(name, " (", count, ")"));
-    }
-    std::cerr << "kuafu: " << tokens << " tokens in " << print_seconds(seconds) << ", " << rate
-              << " tokens/s, the first after " << print_seconds(made[0].first_s) << "; ended by "
-              << join(ended) << std::endl;
     if (options_.json_file.empty()) return;
     Json document = head_;
-    document["status"] = "ok";
+    document["status"] = is_stopped ? "interrupted" : "ok";
+    if (is_stopped) document["reason"] = why;
     document["generation"] = {{"batch", plan_.train.batch},
-                              {"tokens", tokens},
+                              {"cache", cache_},
+                              {"cache_bytes", made.cache_bytes},
+                              {"tokens", made.num_tokens()},
                               {"seconds", seconds},
                               {"tokens_per_s", rate},
-                              {"first_token_s", made[0].first_s},
+                              {"first_token_s", made.all[0].first_s},
                               {"temperature", sampling_.temperature},
                               {"top_k", how_.top_k ? Json(*how_.top_k) : Json()},
                               {"top_p", sampling_.top_p},
                               {"seed", sampling_.seed},
-                              {"prompts", text.document(made)}};
+                              {"prompts", text.document(made.all)}};
     write_document(document, options_.json_file);
+  }
+
+  static std::string words_of_stop(const Generated& made) {
+    const int64_t tokens = made.num_tokens();
+    const std::string who =
+        made.stopped == SIGPIPE
+            ? "nobody reads the text any more"
+            : text("stopped by SIG", ::sigabbrev_np(static_cast<int>(made.stopped)));
+    return text(who, "; ", tokens, tokens == 1 ? " token was made" : " tokens were made");
+  }
+
+  static void tell_rate(const Generated& made, double seconds, double rate) {
+    std::map<std::string, int64_t> endings;
+    for (const Continuation& c : made.all) ++endings[std::string(name_of(c.ending))];
+    std::vector<std::string> ended;
+    for (const auto& [name, count] : endings) {
+      ended.push_back(made.all.size() == 1 ? name : text(name, " (", count, ")"));
+    }
+    std::cerr << "kuafu: " << made.num_tokens() << " tokens in " << print_seconds(seconds) << ", "
+              << rate << " tokens/s, the first after " << print_seconds(made.all[0].first_s)
+              << "; ended by " << join(ended) << std::endl;
   }
 
   int end(const std::string& status, const std::exception& cause, int code) const {
     std::cerr << "kuafu: " << status << ": " << reason_of(cause) << std::endl;
-    if (options_.json_file.empty() || launched_rank().value_or(LaunchedRank{}).rank != 0)
-      return code;
+    if (launched_rank().value_or(LaunchedRank{}).rank == 0) document_failure(status, cause);
+    return code;
+  }
+
+  void document_failure(const std::string& status, const std::exception& cause) const {
+    if (options_.json_file.empty()) return;
     Json document = head_.is_null() ? Json{{"plan", nullptr}, {"plan_hash", nullptr}} : head_;
     add_failure(document, status, cause);
     write_document(document, options_.json_file);
-    return code;
   }
 
   const WorkerOptions& options_;
@@ -263,26 +281,12 @@ class GenerateRun {
   std::vector<Prompt> prompts_;
   std::optional<NamedWeights> weights_;
   Json head_;
+  std::string cache_;  ///< "on", "off", or why there is none
+  Requests requests_;
+  std::atomic<int> stopped_ = 0;  ///< the signal that ended it; 0: none did
 };
 
 }  // namespace
-
-void add_generate_options(CLI::App& app, WorkerOptions& o, GenerateOptions& how) {
-  app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
-  app.add_option("--device", o.device)->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
-  app.add_option("--checkpoint", o.checkpoint);
-  app.add_option("--init", o.init);
-  app.add_option("--json", o.json_file);
-  app.add_option("--prompt", how.prompts)->allow_extra_args(false);
-  app.add_option("--file", how.file);
-  app.add_option("--tokens", how.tokens);
-  app.add_option("--temperature", how.temperature);
-  app.add_option("--top-k", how.top_k);
-  app.add_option("--top-p", how.top_p);
-  app.add_option("--seed", how.seed);
-  app.add_option("--stop", how.stops)->allow_extra_args(false);
-}
 
 int generate_command(const WorkerOptions& options, const GenerateOptions& how) {
   tell_rank_began();

@@ -66,8 +66,9 @@ struct WorkerOptions {
 
 /// What `kuafu generate` is told besides plan, world and weights.
 struct GenerateOptions {
-  std::vector<std::string> prompts;  ///< none where they are in a file
-  std::string file;                  ///< a prompt a line
+  std::optional<std::string> prompt;  ///< none where they are in a file
+  std::string file;                   ///< a prompt a line
+  std::string cache = "on";           ///< or "off"
   std::vector<std::string> stops;
   std::optional<int64_t> tokens, top_k;
   std::optional<double> temperature, top_p;
