@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The words every CMakeLists.txt of Kuafu is written in: kuafu_library, kuafu_executable, kuafu_test.
+# The words every CMakeLists.txt of Kuafu is written in: kuafu_library, kuafu_executable, kuafu_test, kuafu_python_test.
 # README.md in this folder shows their use.
 
 # Folders of src/kuafu that have a library, for the header check: plain ones and those with LibTorch.
@@ -227,6 +227,32 @@ function(kuafu_test name)
   set_property(TEST ${tests} PROPERTY RUN_SERIAL ${ARG_SERIAL})
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT
     "KUAFU_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "KUAFU_BINARY_DIR=${CMAKE_BINARY_DIR}")
+endfunction()
+
+# kuafu_python_test(<name> <script> [ARGS word ...] [LABELS quick ranks ...] [TIMEOUT seconds])
+# A script that calls the programs, by the Python of .venv where there is one. Left out where there is no Python or no
+# kuafu-worker.
+function(kuafu_python_test name script)
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TIMEOUT" "ARGS;LABELS")
+  kuafu_no_extra_arguments("kuafu_python_test(${name})" "${ARG_UNPARSED_ARGUMENTS}")
+  find_package(Python3 COMPONENTS Interpreter)
+  if(NOT Python3_FOUND OR NOT TARGET kuafu-worker)
+    return()
+  endif()
+  set(python "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+  if(NOT EXISTS "${python}")
+    set(python "${Python3_EXECUTABLE}")
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS quick ranks)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND "${python}" "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${ARG_ARGS})
+  set_property(TEST ${name} PROPERTY LABELS ${ARG_LABELS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "KUAFU_SOURCE_DIR=${PROJECT_SOURCE_DIR};KUAFU_BINARY_DIR=${CMAKE_BINARY_DIR}")
 endfunction()
 
 # Registers an executable with CTest: a test a rank count, or a test a shard. The names go into the

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kuafu generate` as a command: the same tokens under every plan and world, what it prints, what it refuses."""
+"""`kuafu generate` and `kuafu perplexity` as commands: the same under every plan and world, what they print, what they refuse."""
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -25,7 +28,9 @@ def alphabet():
     return [chr(b) if b in plain else chr(next(rest)) for b in range(256)]
 
 
-class Commands(page.Trips):
+class Trained(page.Trips):
+    """A model that has learnt lines of one kind."""
+
     @classmethod
     def setUpClass(cls):
         own = page.tempfile.TemporaryDirectory()
@@ -36,9 +41,15 @@ class Commands(page.Trips):
             file.writelines(f"the {n}th line of a text that a small model learns\n" for n in range(200))
         page.train(cls.saved, [*MODEL, "data.kind=text", "data.path=" + corpus, "optimizer.lr=0.02", "train.steps=30"])
 
+    command = ""
+
     def words(self, *more, settings=()):
-        return ["generate", "/dev/null", "--checkpoint", self.saved,
+        return [self.command, "/dev/null", "--checkpoint", self.saved,
                 *(w for s in [*page.SMALL, *MODEL, *settings] for w in ("--set", s)), *more]
+
+
+class Commands(Trained):
+    command = "generate"
 
     def made(self, *more, settings=()):
         """What is printed, and the document's member `generation`."""
@@ -82,6 +93,73 @@ class Commands(page.Trips):
         self.assertEqual(generation["tokens"], 15)
         for name in ("seconds", "tokens_per_s", "first_token_s"):
             self.assertGreater(generation[name], 0)
+
+    def test_a_cache_changes_no_token_and_is_told_of(self):
+        uneven = self.prompts(["a", "a longer prompt", "xyz"])
+        expected = self.tokens(*uneven, "--cache", "off")
+        _, made = self.made(*uneven)
+        self.assertEqual([p["tokens"] for p in made["prompts"]], expected)
+        # Keys and values of 2 layers, 3 samples of 30 positions of 24 columns, in f64.
+        self.assertEqual((made["cache"], made["cache_bytes"]), ("on", 2 * 2 * 3 * 30 * 24 * 8))
+        _, made = self.made(*uneven, "--cache", "off")
+        self.assertEqual((made["cache"], made["cache_bytes"]), ("off", 0))
+        _, made = self.made(*uneven, settings=PLANS[-1])
+        self.assertIn('parallel.sequence.mode = "ring-zigzag" shares the positions', made["cache"])
+        self.assertEqual(made["cache_bytes"], 0)
+
+    def started(self, *more):
+        """A generation that takes long: of 4,000 positions by whole forwards, and where its document will be."""
+        out = self.path("stopped.json")
+        words = [page.KUAFU, *self.words("--cache", "off", "--json", out, *more, settings=["model.sequence=4000"])]
+        words[words.index("--checkpoint"):words.index("--checkpoint") + 2] = ["--prompt", "hello"]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE), out
+
+    def test_a_signal_ends_it_after_a_token_and_says_how_many_there_are(self):
+        for number, more in ((signal.SIGINT, ()), (signal.SIGTERM, ()),
+                             (signal.SIGINT, ("--world", "mpi", "--ranks", "2", "--set", "parallel.data.size=2"))):
+            process, out = self.started(*more)
+            with process:
+                process.stdout.read(6)    # the prompt, and something of what follows
+                process.send_signal(number)
+                _, said = process.communicate(timeout=60)
+            with open(out, encoding="utf-8") as file:
+                document = json.load(file)
+            words = re.search(r"stopped by (SIG\w+); (\d+) tokens? w", said.decode())
+            self.assertIsNotNone(words, said)
+            self.assertEqual((words[1], process.returncode), (number.name, 128 + number))
+            self.assertEqual((document["status"], document["generation"]["tokens"]), ("interrupted", int(words[2])))
+
+    def test_ends_quietly_where_nobody_reads(self):
+        for more in ((), ("--world", "mpi", "--ranks", "2", "--set", "parallel.data.size=2")):
+            process, out = self.started(*more)
+            with process:
+                process.stdout.read(6)
+                process.stdout.close()
+                said = process.stderr.read().decode()
+            self.assertEqual(process.returncode, 141, said)
+            self.assertEqual([line for line in said.splitlines() if "warning" not in line], [])
+            with open(out, encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["status"], "interrupted")
+
+    def test_a_damaged_checkpoint_is_wrong_usage_on_every_world(self):
+        damaged = self.path("damaged")
+        shutil.copytree(self.saved, damaged)
+        newest = sorted(n for n in os.listdir(damaged) if n.startswith("step-"))[-1]
+        part = next(n for n in sorted(os.listdir(os.path.join(damaged, newest))) if n.endswith(".safetensors"))
+        with open(os.path.join(damaged, newest, part), "r+b") as file:
+            file.truncate(os.path.getsize(file.name) - 5)
+        words = self.words("--prompt", "hello")
+        words[words.index("--checkpoint") + 1] = damaged
+        for world in ("threads", "mpi"):
+            said = page.kuafu(*words, "--world", world, "--set", "parallel.data.size=2", code=2)
+            self.assertRegex(said, f"^kuafu: rank [01]: checkpoint file .*{part} is damaged: .*\n$")
+
+    def test_takes_any_seed_and_no_mark_of_an_editor(self):
+        self.made("--prompt", "a", "--tokens", "2", "--temperature", "1", "--seed", str(2**64 - 1))
+        with open(self.path("marked"), "wb") as file:
+            file.write(b"\xef\xbb\xbfone\r\ntwo\n")
+        _, made = self.made("--file", self.path("marked"), "--tokens", "1")
+        self.assertEqual([p["prompt"] for p in made["prompts"]], ["one", "two"])
 
     def test_ends_where_it_is_told_to(self):
         whole, generation = self.made("--prompt", "ab")
@@ -130,7 +208,7 @@ class Commands(page.Trips):
             file.write("good\n\n")
         open(self.path("empty"), "wb").close()
         wrong = [
-            ([], (), "there is no prompt"), ([*hello, "--file", self.path("bad")], (), "give one --prompt, or --file"),
+            ([], (), "there is no prompt"), ([*hello, "--file", self.path("bad")], (), "--prompt and --file both give prompts"),
             (["--prompt", ""], (), "--prompt: an empty value"), (["--file", self.path("blank")], (), "blank:2: it is empty"),
             (["--file", self.path("empty")], (), "empty has no prompt"), (["--file", self.path("none")], (), "none"),
             (["--file", self.path("bad")], (), "bad:2: \"b�\" is no UTF-8"),
@@ -146,7 +224,11 @@ class Commands(page.Trips):
             (hello, ["model.kind=bert"], "kinds that do are gpt, moe_gpt, opt"),
             (hello, ["model.kind=moe_gpt", "model.router=expert_choice"], "routers that do are top1, top2 and topk"),
             ([*hello, "--temperature", "warm"], (), "\"warm\" is no number"),
-            (hello, ["model.vocab=255"], "model.vocab = 255"), (hello, ["model.layers=3"], "model.layers"),
+            (hello, ["model.vocab=255"], "model.vocab = 255"),
+            (hello, ["model.layers=3"], f"--checkpoint {self.saved} has weights of a model with model.layers"),
+            (["--prompt", "a", "--prompt", "b"], (), "--prompt is given 2 times"), ([*hello, "--cache", "no"], (), "is none of on, off"),
+            ([*hello, "--temperature", "1", "--seed", "-1"], (), "no whole number from 0 to 18446744073709551615"),
+            ([*hello, "--temperature", "1", "--seed", "18446744073709551616"], (), "no whole number from 0 to"),
         ]
         before = sorted(os.listdir(self.folder.name))
         for words, settings, says in wrong:
@@ -154,6 +236,46 @@ class Commands(page.Trips):
             self.assertIn(says, said)
             self.assertEqual(len([line for line in said.splitlines() if "--help` shows" not in line]), 1, said)
         self.assertEqual(sorted(os.listdir(self.folder.name)), before)
+        said = page.kuafu(*self.words(*hello, "--json", "/proc/x"), code=2)
+        self.assertIn("--json: cannot write /proc/x", said)
+
+
+class Perplexity(Trained):
+    command = "perplexity"
+
+    def found(self, *more, settings=()):
+        out = self.path("found.json")
+        page.kuafu(*self.words("--json", out, *more, settings=settings))
+        with open(out, encoding="utf-8") as file:
+            return json.load(file)["perplexity"]
+
+    def text(self, words):
+        path = self.path(f"text-{len(words)}")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(words)
+        return ["--file", path]
+
+    def test_is_that_of_one_rank(self):
+        learnt = self.text("the 7th line of a text that a small model learns\n" * 3)
+        one = self.found(*learnt)
+        self.assertEqual((one["tokens"], one["windows"], one["text_tokens"]), (142, 5, 147))
+        self.assertLess(one["value"], 20)
+        for plan in PLANS:
+            self.assertAlmostEqual(self.found(*learnt, settings=plan)["value"] / one["value"], 1, delta=1e-12, msg=plan)
+        self.assertAlmostEqual(self.found(*learnt, "--world", "mpi", settings=PLANS[2])["value"] / one["value"], 1, delta=1e-12)
+        near = self.found(*learnt, "--stride", "10")
+        self.assertEqual((near["tokens"], near["windows"]), (146, 13))
+        self.assertLess(near["value"], one["value"])
+        self.assertGreater(self.found(*self.text("Q{}^%$#@!~`+=|<>" * 9))["value"], 5 * one["value"])
+
+    def test_what_is_wrong_is_told_before_anything_runs(self):
+        for more, words in ((["--file", "/nowhere"], 'cannot read the text "/nowhere"'), (self.text("a"), "it has 1 token"), (self.text(""), "it is empty"),
+                            ([*self.text("abc"), "--stride", "31"], "--stride 31: allowed: from 1 to model.sequence = 30; nearest: 30"),
+                            ([*self.text("abc"), "--stride", "0"], "--stride 0: allowed"), ([], "--file is required"),
+                            ([*self.text("abc"), "--json", "/proc/x"], "--json: cannot write /proc/x"),
+                            ([*self.text("abc"), "--world", "simulated"], "foretells no token")):
+            with self.subTest(words=words):
+                self.assertIn(words, page.kuafu(*self.words(*more), code=2))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <atomic>
+
 #include "kuafu/dataset/no_data.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/model/key_value_cache.h"
 #include "tests/generation/support.h"
 #include "tests/support/ranks.h"
 
@@ -28,6 +33,13 @@ class GenerationUnder : public testing::TestWithParam<Family> {
     });
   }
 
+  bool shares_positions() const {
+    const ParallelPlan& parallel = plan_.parallel;
+    if (parallel.sequence.size > 1 || parallel.tensor.mode == tensor_modes::k1dSp) return true;
+    return std::any_of(parallel.layers.begin(), parallel.layers.end(),
+                       [](const LayerPlan& range) { return range.mode == tensor_modes::k1dSp; });
+  }
+
   const Plan plan_ = tests::generating_plan(GetParam());
 };
 
@@ -45,18 +57,96 @@ TEST_P(GenerationUnder, LogitsAreTheOracles) {
   EXPECT_LE((found - expected).abs().max().item<double>(), tests::logit_tolerance(expected));
 }
 
+/// Each sample begins with as many tokens as a place of its own says, and goes on one by one.
+TEST_P(GenerationUnder, LogitsBehindACacheAreTheOracles) {
+  tests::Asked asked = tests::asked_of(plan_);
+  for (int64_t& position : asked.positions) position %= 5;
+  std::vector<tests::Asked> each;
+  for (int64_t i = 0; i < 7; ++i) {
+    each.push_back(asked);
+    for (int64_t& position : each.back().positions) position += i;
+  }
+  std::vector<Tensor> found;
+  run([&](Engine& engine, Communicator& world) {
+    EXPECT_EQ(engine.why_no_cache().empty(), !shares_positions()) << engine.why_no_cache();
+    if (shares_positions()) return;
+    KeyValueCache cache(plan_.model.sequence);
+    for (const tests::Asked& next : each) {
+      const Tokens given = cache.is_filled() ? next.at_positions() : next.columns(0, 5);
+      const Tensor logits = engine.logits(given, next.positions, &cache);
+      if (world.rank() == 0) found.push_back(logits);
+    }
+  });
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Tensor expected = tests::oracle_logits(plan_, each[i]);
+    EXPECT_LE((found[i] - expected).abs().max().item<double>(), tests::logit_tolerance(expected));
+  }
+}
+
 TEST_P(GenerationUnder, GreedyTokensAreTheOracles) {
-  const Generation what{.prompts = tests::uneven_prompts(plan_)};
+  Generation what{.prompts = tests::uneven_prompts(plan_)};
   std::vector<std::vector<int64_t>> expected;
   for (const auto& prompt : what.prompts) expected.push_back(tests::oracle_tokens(plan_, prompt));
   run([&](Engine& engine, Communicator& world) {
-    const std::vector<Continuation> made = generate(engine, world, what);
-    ASSERT_EQ(made.size(), expected.size());
-    for (size_t p = 0; p < made.size(); ++p) {
-      EXPECT_EQ(made[p].tokens, expected[p]) << p;
-      EXPECT_EQ(made[p].ending, Ending::kSequence);
+    for (const Cache cache : {Cache::kWherePossible, Cache::kOff}) {
+      what.cache = cache;
+      const Generated made = generate(engine, world, what);
+      EXPECT_EQ(made.cache_bytes > 0, cache != Cache::kOff && !shares_positions());
+      ASSERT_EQ(made.all.size(), expected.size());
+      for (size_t p = 0; p < made.all.size(); ++p) {
+        EXPECT_EQ(made.all[p].tokens, expected[p]) << p;
+        EXPECT_EQ(made.all[p].ending, Ending::kSequence);
+      }
     }
   });
+}
+
+TEST(Generation, CacheHoldsWhatItsPlanSays) {
+  const Plan plan = tests::generating_plan({"", tests::keys::tensor("1d", "2")});
+  const tests::Asked asked = tests::asked_of(plan);
+  const Registries registries = builtin_registries();
+  tests::run_ranks(2, [&](Communicator& world) {
+    RankBook book(world.rank());
+    const BookScope booked(&book);
+    const NoData none(plan.model);
+    Engine engine(plan, registries, world, none, {});
+    const auto activations = [&book] {
+      return book.live_by_category()[static_cast<size_t>(Category::kActivation)];
+    };
+    const int64_t before = activations();
+    KeyValueCache cache(9);
+    engine.logits(asked.columns(0, 5), std::vector<int64_t>(8, 4), &cache);
+    // Keys and values of 2 layers, 8 samples, half of 4 heads of 8, 9 positions, in f64.
+    EXPECT_EQ(cache.bytes(), 2 * 2 * 8 * (4 / 2) * 8 * 9 * 8);
+    EXPECT_EQ(activations() - before, cache.bytes());
+  });
+}
+
+TEST(Generation, KeepsNothingWhereATokenDependsOnThoseThatGoWithIt) {
+  const auto why = [](const Overrides& overrides) {
+    const Plan plan = tests::small_plan(overrides);
+    std::string said;
+    const Registries registries = builtin_registries();
+    tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+      const NoData none(plan.model);
+      const Engine engine(plan, registries, world, none, {});
+      if (world.rank() == 0) said = engine.why_no_cache();
+    });
+    return said;
+  };
+  using tests::keys::both;
+  const Overrides mixture = {{"model.kind", "moe_gpt"}, {"model.experts", "4"}};
+  const auto has = [](const std::string& said, const char* words) {
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  has(why(both(mixture, {{"model.router", "expert_choice"}})), "model.router = \"expert_choice\"");
+  has(why(both(mixture, {{"model.router", "top1"}})), "model.capacity_factor = ");
+  has(why(both(mixture, {{"model.capacity_factor", "4"}, {"model.random_second", "true"}})),
+      "model.random_second");
+  has(why(tests::keys::sequence("ulysses", "2")), "parallel.sequence.mode = \"ulysses\"");
+  has(why(tests::keys::tensor("1d-sp", "2")), "the axis tensor of the tensor scheme");
+  EXPECT_EQ(why(both(mixture, {{"model.capacity_factor", "4"}, {"model.random_second", "false"}})),
+            "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GenerationUnder, testing::ValuesIn(tests::generating_plans()),
@@ -72,7 +162,7 @@ std::vector<Continuation> generated(const Generation& what, const std::string& b
     const NoData none(plan.model);
     Engine engine(plan, registries, world, none, {});
     tests::enliven(engine, world);
-    auto mine = generate(engine, world, what);
+    auto mine = generate(engine, world, what).all;
     if (world.rank() == 0) made = std::move(mine);
   });
   return made;
@@ -92,6 +182,9 @@ Generation drawn(uint64_t seed) {
 
 TEST(Generation, DrawsTheSameUnderEveryPlanAndBatch) {
   const auto one = tokens_of(generated(drawn(3), "4"));
+  Generation whole = drawn(3);
+  whole.cache = Cache::kOff;
+  for (const char* batch : {"1", "4"}) EXPECT_EQ(tokens_of(generated(whole, batch)), one);
   EXPECT_EQ(tokens_of(generated(drawn(3), "1")), one);
   EXPECT_EQ(tokens_of(generated(drawn(3), "3")), one);
   EXPECT_EQ(tokens_of(generated(drawn(3), "6", {{"parallel.data", "3"}})), one);
@@ -125,6 +218,22 @@ TEST(Generation, EndsWhereItIsToldToAndTellsInOrder) {
     EXPECT_EQ(made[p].tokens.size(), std::min<size_t>(p + 1, 12 - what.prompts[p].size()));
   }
   EXPECT_EQ(ended, (std::vector<size_t>{0, 1, 2, 3}));
+}
+
+TEST(Generation, StopsWhereItIsAskedTo) {
+  Generation what = drawn(3);
+  std::atomic<int> forwards = 0;
+  what.why_stop = [&forwards] { return ++forwards == 3 ? 7 : 0; };
+  const Plan plan = tests::generating_plan({"", {{"train.batch", "2"}, {"parallel.data", "2"}}});
+  const Registries registries = builtin_registries();
+  tests::run_ranks(2, [&](Communicator& world) {
+    const NoData none(plan.model);
+    Engine engine(plan, registries, world, none, {});
+    const Generated made = generate(engine, world, what);
+    EXPECT_EQ(made.stopped, 7);
+    EXPECT_EQ(made.num_tokens(), 3 * 2);  // of the first two prompts
+    for (const Continuation& c : made.all) EXPECT_EQ(c.ending, Ending::kAsked);
+  });
 }
 
 TEST(Generation, ChoosesNoRowThatIsNoToken) {

@@ -94,7 +94,7 @@ TEST_P(PerplexityUnder, IsTheOracles) {
     const NoData none(plan.model);
     Engine engine(plan, registries, world, none, {});
     tests::enliven(engine, world);
-    const Perplexity mine = perplexity_of(engine, text, stride);
+    const Perplexity mine = perplexity_of(engine, world, text, stride);
     EXPECT_EQ(mine.windows, std::ssize(starts));
     EXPECT_EQ(mine.tokens, std::ssize(text) - 1);
     if (world.rank() == 0) found = mine;
@@ -103,6 +103,23 @@ TEST_P(PerplexityUnder, IsTheOracles) {
   EXPECT_GT(nats / static_cast<double>(tokens), 2);
   EXPECT_NEAR(found.nats, nats, tolerance);
   EXPECT_NEAR(found.value(), std::exp(nats / static_cast<double>(tokens)), 1e-6);
+}
+
+TEST(Perplexity, LeavesTheRestWhereItIsToldTo) {
+  const Plan plan = tests::generating_plan({"", {{"parallel.data", "2"}, {"train.batch", "2"}}});
+  const Registries registries = builtin_registries();
+  const std::vector<int64_t> text(static_cast<size_t>(10 * plan.model.sequence), 3);
+  tests::run_ranks(2, [&](Communicator& world) {
+    const NoData none(plan.model);
+    Engine engine(plan, registries, world, none, {});
+    const auto after_two = [&](const Perplexity& so_far, int64_t windows) -> int64_t {
+      EXPECT_EQ(windows, 10);
+      return so_far.windows == 4 ? 7 : 0;
+    };
+    const Perplexity found = perplexity_of(engine, world, text, plan.model.sequence, after_two);
+    EXPECT_EQ(found.stopped, 7);
+    EXPECT_EQ(found.windows, 4);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PerplexityUnder, testing::ValuesIn(tests::generating_plans()),

@@ -111,6 +111,24 @@ Asked asked_of(const Plan& plan) {
   return asked;
 }
 
+Tokens Asked::columns(int64_t first, int64_t end) const {
+  Tokens some{.inputs = {}, .targets = {}, .samples = batch.samples, .sequence = end - first};
+  for (int64_t b = 0; b < batch.samples; ++b) {
+    const auto row = batch.inputs.begin() + b * batch.sequence;
+    some.inputs.insert(some.inputs.end(), row + first, row + end);
+  }
+  return some;
+}
+
+Tokens Asked::at_positions() const {
+  Tokens some{.inputs = {}, .targets = {}, .samples = batch.samples, .sequence = 1};
+  for (int64_t b = 0; b < batch.samples; ++b) {
+    const int64_t position = positions[static_cast<size_t>(b)];
+    some.inputs.push_back(batch.inputs[static_cast<size_t>(b * batch.sequence + position)]);
+  }
+  return some;
+}
+
 Tensor oracle_logits(const Plan& plan, const Asked& asked) {
   const Tensor all = whole_logits(plan, asked.batch.inputs, asked.batch.samples);
   std::vector<Tensor> rows;

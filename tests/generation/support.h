@@ -19,6 +19,11 @@ void enliven(Engine& engine, Communicator& world);
 struct Asked {
   Tokens batch;
   std::vector<int64_t> positions;
+
+  /// Tokens [first, end) of each sample.
+  Tokens columns(int64_t first, int64_t end) const;
+  /// The token of each sample at its position.
+  Tokens at_positions() const;
 };
 Asked asked_of(const Plan& plan);
 /// (train.batch, vocab): what the oracle makes of them.

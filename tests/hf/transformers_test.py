@@ -190,6 +190,54 @@ class Generation(Folders):
                     self.assertEqual(self.ours(name, begun, scheme), expected, scheme)
 
 
+class Perplexity(Folders):
+    """As the documentation of transformers defines it, in f64."""
+
+    TEXT = "".join(chr(97 + (5 * i * i + 3 * i) % 26) for i in range(150))
+
+    def theirs(self, model, stride):
+        tokens, nats, count, before = torch.tensor([list(self.TEXT.encode())]), 0.0, 0, 0
+        for begin in range(0, tokens.shape[1], stride):
+            end = min(begin + families.SEQUENCE, tokens.shape[1])
+            window = tokens[:, begin:end]
+            labels = window.clone()
+            labels[:, :-(end - before)] = -100    # foretold by the window before
+            targets = labels[0, 1:]
+            surprise = torch.nn.functional.cross_entropy(model(input_ids=window).logits[0, :-1], targets, ignore_index=-100, reduction="sum")
+            nats, count, before = nats + surprise.item(), count + (targets != -100).sum().item(), end
+            if end == tokens.shape[1]:
+                break
+        return math.exp(nats / count), count
+
+    def ours(self, name, begun, scheme, stride):
+        mode, size, depth = SCHEMES[scheme]
+        text, out = self.path("text"), self.path("found.json")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write(self.TEXT)
+        settings = ["model.dtype=f64", f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
+                    *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])]
+        page.kuafu("perplexity", os.path.join(begun, "plan.toml"), "--init", self.path(name), "--file", text, "--stride", str(stride),
+                   "--json", out, *(w for s in settings for w in ("--set", s)))
+        with open(out, encoding="utf-8") as file:
+            found = json.load(file)["perplexity"]
+        return found["value"], found["tokens"]
+
+    def test_is_that_of_transformers(self):
+        for name in FAMILIES:
+            if name in ("bert", "vit"):
+                continue
+            with self.each(family=name):
+                model = families.make(name)
+                begun = self.begin(name, model)
+                for stride, schemes in ((families.SEQUENCE, SCHEMES), (7, ("one", "2d")), (1, ("one",))):
+                    with families.FullPrecision(), torch.no_grad():
+                        value, count = self.theirs(model, stride)
+                    for scheme in schemes:
+                        own, tokens = self.ours(name, begun, scheme, stride)
+                        self.assertEqual(tokens, count)
+                        self.assertLess(abs(own / value - 1), families.bound(name, EPSILON[torch.float64]) * math.log(value))
+
+
 def tensors_of(folder):
     tensors = {}
     for name in os.listdir(folder):

@@ -547,7 +547,7 @@ TEST(ParsePlan, RefusesAModeThatIsNotRegistered) {
     parse_plan("[parallel]\ntensor = { mode = \"3d\", size = 8 }\n", "plan.toml", fewer);
   };
   expect_says(message_of<Refused>(parse), {"plan.toml:2: ", "not available in this build", "\"3d\"",
-                                           "\"none\", \"1d\", \"1d-sp\", \"2d\" or \"2.5d\""});
+                                           "\"none\", \"1d\", \"1d-sp\", \"2d\""});
 }
 
 TEST(ParsePlan, NamesTheModesForAnUnknownOne) {

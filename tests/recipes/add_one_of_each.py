@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds a scheme, an optimizer, a model, a pipeline schedule and a memory policy to a copy of the tree, each in the places that
 its row of CONTRIBUTING.md names, at most four besides its files, and in no other, builds it, and holds each of them to its conformance on two ranks and to a
-certificate.
+certificate. Tests that go over all schemes, optimizers, schedules and policies pass there as they are (TESTS).
 
     tests/recipes/add_one_of_each.py [--keep] [--only-add]    KUAFU_SOURCE_DIR, KUAFU_BINARY_DIR: the tree and its build
 
@@ -24,6 +24,7 @@ BINARY = Path(os.environ.get("KUAFU_BINARY_DIR", SOURCE / "build" / "release")).
 TEMPLATES = "src/app/kuafu/templates"
 
 MOST_PLACES = 4  # of one kind, outside of its new files
+TESTS = {"unit_tests": "-PlanDocs.*", "memory_tests": "*", "optim_tests": "*"}    # a page of names is written anew by a program
 COMPILED = {"optim": "adam.cpp", "oracle": "bert.cpp", "model": "attention.cpp", "parallel/tensor": "axis_types.cpp",
             "parallel/pipeline": "analysis.cpp", "memory": "chunks.cpp"}
 
@@ -222,8 +223,12 @@ def main():
         build = home / "build/release"
         # Nothing here is timed, and most of the hour of `full` is compiling.
         run("configuring", "cmake", "--preset", "release", "-D", "CMAKE_CXX_FLAGS_RELEASE=-O0", cwd=home)
-        run("building", "cmake", "--build", build, "-j", os.cpu_count(), "--target", "kuafu", "kuafu-worker")
+        run("building", "cmake", "--build", build, "-j", os.cpu_count(), "--target", "kuafu", "kuafu-worker", *TESTS)
         print(f"built in {time.monotonic() - began:.0f} s", flush=True)
+        for test, names in TESTS.items():
+            run(test, build / "bin" / test, f"--gtest_filter={names}", "--gtest_brief=1", cwd=build,
+                env=os.environ | {"KUAFU_SOURCE_DIR": str(home), "KUAFU_BINARY_DIR": str(build)})
+            print(f"{test} pass with all of them", flush=True)
         kuafu = build / "bin/kuafu"
         for kind, recipe in RECIPES.items():
             run(f"conformance of the {kind}", kuafu, "conformance", *recipe["conformance"], "--sizes", 2)

@@ -205,6 +205,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   app.set_version_flag("--version", std::string("kuafu ") + std::string(build_info::kVersion));
   add_run_commands(app, call);
   add_generate_command(app, call);
+  add_perplexity_command(app, call);
   add_sweep_commands(app, call);
   add_weights_commands(app, call);
   add_tokenize_command(app, call);

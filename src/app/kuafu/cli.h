@@ -55,13 +55,17 @@ CLI::Validator size_in_bytes();
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
                          const char* help);
 
+/// --checkpoint and --init.
+void add_weights_options(CLI::App& app, WorkerCall& call);
+
 /// The commands of each file and their options, filled into `call` as the line is parsed.
-void add_run_commands(CLI::App& app, FrontCall& call);      ///< run, explain, frontier
-void add_generate_command(CLI::App& app, FrontCall& call);  ///< generate
-void add_sweep_commands(CLI::App& app, FrontCall& call);    ///< suite, merge, compare, report
-void add_check_commands(CLI::App& app, FrontCall& call);    ///< matrix, fuzz, conformance
-void add_weights_commands(CLI::App& app, FrontCall& call);  ///< export, import
-void add_tokenize_command(CLI::App& app, FrontCall& call);  ///< tokenize
-void add_machine_commands(CLI::App& app, FrontCall& call);  ///< list, doctor
+void add_run_commands(CLI::App& app, FrontCall& call);        ///< run, explain, frontier
+void add_generate_command(CLI::App& app, FrontCall& call);    ///< generate
+void add_perplexity_command(CLI::App& app, FrontCall& call);  ///< perplexity
+void add_sweep_commands(CLI::App& app, FrontCall& call);      ///< suite, merge, compare, report
+void add_check_commands(CLI::App& app, FrontCall& call);      ///< matrix, fuzz, conformance
+void add_weights_commands(CLI::App& app, FrontCall& call);    ///< export, import
+void add_tokenize_command(CLI::App& app, FrontCall& call);    ///< tokenize
+void add_machine_commands(CLI::App& app, FrontCall& call);    ///< list, doctor
 
 }  // namespace kuafu

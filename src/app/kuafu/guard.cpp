@@ -22,6 +22,7 @@
 #include <thread>
 #include <utility>
 
+#include "app/kuafu/forwarded_output.h"
 #include "app/kuafu/programs.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
@@ -124,7 +125,9 @@ class SignalsBlocked {
   sigset_t passed_on_{}, before_{};
 };
 
-[[noreturn]] void be_worker(const std::vector<std::string>& words, pid_t guard) {
+[[noreturn]] void be_worker(const std::vector<std::string>& words, pid_t guard,
+                            const ForwardedOutput* output) {
+  if (output != nullptr) output->be_writer();
   if (is_launcher) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != guard) ::_exit(1);  // it died before it was watched
@@ -252,6 +255,27 @@ std::string reason_of_signal() {
       ") ended the run at once, before its steps or as the second one; nothing more is saved");
 }
 
+/// The exit code of a generation that a signal to this process or a reader of its text that has gone
+/// ended, as shells tell it; none where it came to an end of its own. The worker tells what it has made,
+/// where it is asked between two tokens.
+std::optional<int> code_of_stop(int status, const WorkerCall& call, const std::string& written) {
+  const int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (ended == 128 + SIGPIPE) {
+    if (written.empty()) write_failure(call, "interrupted", "nobody reads the text any more");
+    return ended;
+  }
+  if (received == 0 || ended == 0) return {};
+  const int code = 128 + received;
+  const bool is_told = is_launcher ? is_marked(5) : WIFEXITED(status) && ended == code;
+  if (is_told) return code;
+  if (WIFEXITED(status) && !is_launcher) return {};
+  const std::string why = text("stopped by SIG", ::sigabbrev_np(received),
+                               " at once: before the first token, or as the second signal");
+  std::cerr << "kuafu: " << why << std::endl;
+  if (written.empty()) write_failure(call, "interrupted", why);
+  return code;
+}
+
 /// Bytes that are free where Open MPI puts its files, and how long these may be.
 std::string room_of_launcher() {
   const char* temporary = std::getenv("TMPDIR");
@@ -359,9 +383,10 @@ std::optional<WorkerEnd> end_before_meeting(double timeout_s) {
 }
 
 /// Starts the worker and waits for its end. `watched_s`: the time-out of a launcher whose start is
-/// watched, 0 where it has none.
+/// watched, 0 where it has none. `output`: of a launcher whose ranks stop where nobody reads it.
 WorkerEnd end_of_worker(const std::vector<std::string>& words,
-                        const std::optional<double>& watched_s = {}) {
+                        const std::optional<double>& watched_s = {},
+                        ForwardedOutput* output = nullptr) {
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;
@@ -370,7 +395,13 @@ WorkerEnd end_of_worker(const std::vector<std::string>& words,
     if (worker > 0) blocked.handle();
     if (worker == 0) ::signal(SIGUSR1, SIG_IGN);  // until the run listens
   }
-  if (worker == 0) be_worker(words, guard);
+  if (worker == 0) be_worker(words, guard, output);
+  if (output != nullptr) {
+    output->begin([] {
+      note(SIGPIPE);
+      ::kill(worker, SIGUSR2);
+    });
+  }
   if (watched_s) {
     if (const auto end = end_before_meeting(*watched_s)) return *end;
   }
@@ -394,7 +425,7 @@ void write_failure(const WorkerCall& call, const std::string& status, const std:
   write(document, call.json);
 }
 
-int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
+int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, Guarded what) {
   const Version before = version_of(call.json);
   is_launcher = call.world == worlds::kMpi && !launched_rank();
   std::optional<LaunchFolders> folders;
@@ -409,11 +440,17 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const KeptResults kept;
   std::optional<double> watched_s;
   if (is_launcher && listening >= 0 && starts_here()) watched_s = call.timeout_s;
-  const WorkerEnd end = end_of_worker(words, watched_s);
+  std::optional<ForwardedOutput> output;
+  if (is_launcher && what == Guarded::kForward) output.emplace();
+  const WorkerEnd end = end_of_worker(words, watched_s, output ? &*output : nullptr);
+  output.reset();
   const int status = end.status;
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
   const std::string written = status_of(call.json, before);
+  if (what == Guarded::kForward) {
+    if (const auto code = code_of_stop(status, call, written)) return *code;
+  }
   const Json results = kept.read();
   const bool is_bad = status != 0 && written == "ok";
   if ((is_bad || !results.is_null()) && keep_results(call, results, who + describe_end(status)))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,12 +9,16 @@
 
 namespace kuafu {
 
-/// Runs the worker of `kuafu run` and waits beside it, so that a worker that ends without a word (a
+/// What a guarded worker does: a run saves where it is stopped, what reads text with a model says what it has.
+enum class Guarded : uint8_t { kRun, kForward };
+
+/// Runs the worker of `kuafu run`, `generate` or `perplexity` and waits beside it, so that a worker that ends without a word (a
 /// crash, a kill, a library that aborts) is still an error with a reason and, where `call` asks for
 /// one, a document of status `failed`. The worker ends with this process; signals are passed on.
 /// Returns the worker's exit code, 1 where it did not get to one, 128 + signal where a signal to
 /// this process ended the worker before its end.
-int run_guarded(const std::vector<std::string>& words, const WorkerCall& call);
+int run_guarded(const std::vector<std::string>& words, const WorkerCall& call,
+                Guarded what = Guarded::kRun);
 
 /// The document of a run that no worker wrote one for, where `call` asks for one.
 void write_failure(const WorkerCall& call, const std::string& status, const std::string& reason);

@@ -65,10 +65,16 @@ struct WorkerCall {
 /// `kuafu generate`; numbers are as they were given, empty = the worker's default.
 struct GenerateCall {
   WorkerCall worker;
-  std::vector<std::string> prompts;  ///< of --prompt: none or one
-  std::string file;
-  std::string tokens, temperature, top_k, top_p, seed;
+  std::string prompt, file;  ///< one of them
+  std::string tokens, temperature, top_k, top_p, seed, cache;
   std::vector<std::string> stops;
+};
+
+/// `kuafu perplexity`.
+struct PerplexityCall {
+  WorkerCall worker;
+  std::string file;
+  std::optional<int64_t> stride;
 };
 
 /// `kuafu conformance`.
@@ -179,6 +185,7 @@ struct FrontCall {
   int exit_code = kDone;
   WorkerCall worker;
   GenerateCall generate;
+  PerplexityCall perplexity;
   ConformanceCall conformance;
   SuiteCall suite;
   ExportCall exported;
@@ -202,6 +209,7 @@ Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& 
 
 int worker_command(const std::string& command, const WorkerCall& call);
 int generate_command(const GenerateCall& call);
+int perplexity_command(const PerplexityCall& call);
 int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int export_command(const ExportCall& call);

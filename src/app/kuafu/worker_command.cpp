@@ -110,15 +110,24 @@ int generate_command(const GenerateCall& call) {
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.push_back(text(option, "=", value));
   };
-  for (const std::string& prompt : call.prompts) add("--prompt", prompt);
+  add("--prompt", call.prompt);
   add("--file", call.file);
   add("--tokens", call.tokens);
   add("--temperature", call.temperature);
   add("--top-k", call.top_k);
   add("--top-p", call.top_p);
   add("--seed", call.seed);
+  add("--cache", call.cache);
   for (const std::string& stop : call.stops) add("--stop", stop);
-  return run_guarded(launched(words, call.worker), call.worker);
+  return run_guarded(launched(words, call.worker), call.worker, Guarded::kForward);
+}
+
+int perplexity_command(const PerplexityCall& call) {
+  split_pairs(call.worker.sets, "--set");
+  std::vector<std::string> words = worker_words("perplexity", call.worker);
+  words.push_back(text("--file=", call.file));
+  if (call.stride) words.push_back(text("--stride=", *call.stride));
+  return run_guarded(launched(words, call.worker), call.worker, Guarded::kForward);
 }
 
 int import_command(const ImportCall& call) {

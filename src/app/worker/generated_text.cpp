@@ -30,6 +30,12 @@ void GeneratedText::on_end(size_t prompt, const Continuation&) {
   print();
 }
 
+void GeneratedText::stop() {
+  if (turn_ == all_.size()) return;
+  all_[turn_].waiting += all_[turn_].stream.finish() + "\n";
+  print();
+}
+
 void GeneratedText::print() {
   for (; turn_ < all_.size(); ++turn_) {
     out_ << std::exchange(all_[turn_].waiting, "");
@@ -61,6 +67,8 @@ std::string_view name_of(Ending ending) {
       return "--stop";
     case Ending::kSequence:
       return "model.sequence";
+    case Ending::kAsked:
+      return "a signal";
   }
   return "";
 }

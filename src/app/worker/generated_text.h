@@ -30,8 +30,10 @@ class GeneratedText {
   /// Why the prompt ends with this token; none: it goes on.
   std::optional<Ending> on_token(size_t prompt, int64_t token);
   void on_end(size_t prompt, const Continuation& done);
+  /// Ends the line of the prompt that is printed now: nothing follows.
+  void stop();
 
-  /// What came of each prompt. @pre all have ended
+  /// What came of each prompt. @pre all have ended, or stop() was called
   Json document(const std::vector<Continuation>& made) const;
 
  private:
@@ -50,7 +52,7 @@ class GeneratedText {
   size_t turn_ = 0;  ///< the prompt that is printed now
 };
 
-/// "--tokens", "data.end_token", "--stop", "model.sequence": what ended a prompt.
+/// "--tokens", "data.end_token", "--stop", "model.sequence", "a signal": what ended a prompt.
 std::string_view name_of(Ending ending);
 
 }  // namespace kuafu

@@ -190,11 +190,11 @@ GivenWeights open_hf_folder(const std::string& path, const Registries& registrie
   return checked(opened_hf(path, registries, plugins), registries);
 }
 
-NamedWeights open_init(const std::string& path, const Plan& plan, const Registries& registries,
-                       const std::vector<std::string>& plugins) {
+NamedWeights open_init(std::string_view option, const std::string& path, const Plan& plan,
+                       const Registries& registries, const std::vector<std::string>& plugins) {
   namespace fs = std::filesystem;
   std::error_code error;
-  KUAFU_REQUIRE(fs::exists(path, error), "--init ", path,
+  KUAFU_REQUIRE(fs::exists(path, error), option, " ", path,
                 ": there is none; give a folder of Hugging Face's transformers, a checkpoint, or a "
                 "file that `kuafu export` wrote");
   const bool is_folder = fs::is_directory(path, error);
@@ -203,8 +203,8 @@ NamedWeights open_init(const std::string& path, const Plan& plan, const Registri
                       : is_folder ? opened_checkpoint(path)
                                   : opened_plain(path, registries, plugins);
   check_same_model(
-      from.plan, plan, "--init " + path,
-      is_hf ? "import it, which writes its [model] as a plan" : "begin without --init");
+      from.plan, plan, text(option, " ", path),
+      is_hf ? "import it, which writes its [model] as a plan" : text("begin without ", option));
   return checked(std::move(from), registries).weights;
 }
 

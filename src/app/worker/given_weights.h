@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kuafu/checkpoint/weights.h"
@@ -25,10 +26,10 @@ GivenWeights open_plain_file(const std::string& path, const Registries& registri
 GivenWeights open_hf_folder(const std::string& path, const Registries& registries,
                             const std::vector<std::string>& plugins);
 
-/// What `--init` names: either of these, or a checkpoint. Throws ConfigError where it is of another
-/// model than the plan's, with the key.
-NamedWeights open_init(const std::string& path, const Plan& plan, const Registries& registries,
-                       const std::vector<std::string>& plugins);
+/// What `option`, such as "--init", names: either of these, or a checkpoint. Throws ConfigError where it
+/// is of another model than the plan's, with the key.
+NamedWeights open_init(std::string_view option, const std::string& path, const Plan& plan,
+                       const Registries& registries, const std::vector<std::string>& plugins);
 
 /// [model] of a plan: keys that are not the defaults.
 std::string model_toml(const Plan& plan);

@@ -174,6 +174,10 @@ int main_with(int argc, char** argv) {
   GenerateOptions generate_options;
   add_plan_options(*generated, options, sets);
   add_generate_options(*generated, options, generate_options);
+  CLI::App* perplexity = app.add_subcommand("perplexity", "foretells a text");
+  PerplexityOptions perplexity_options;
+  add_plan_options(*perplexity, options, sets);
+  add_perplexity_options(*perplexity, options, perplexity_options);
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
   CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
   CLI::App* conformance = app.add_subcommand("conformance", "checks choices of the registries");
@@ -220,7 +224,7 @@ int main_with(int argc, char** argv) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
     // Runs and ranks are watched by somebody, and have threads of MPI that end the process.
-    const bool is_alone = !plugins.empty() && !*run && !*ranks && !*generated;
+    const bool is_alone = !plugins.empty() && !*run && !*ranks && !*generated && !*perplexity;
     using Threads = UnfinishedWork::Threads;
     std::optional<UnfinishedWork> unfinished;
     unfinished.emplace(plugins, is_alone ? Threads::kAll : Threads::kOwn);
@@ -232,6 +236,7 @@ int main_with(int argc, char** argv) {
       if (*matrix) return matrix_command(matrix_options);
       if (*run) return run_command(options);
       if (*generated) return generate_command(options, generate_options);
+      if (*perplexity) return perplexity_command(options, perplexity_options);
       if (*conformance) return conformance_command(checked);
       if (*import) return import_command(import_options);
       if (*explain) return explain_command(options);

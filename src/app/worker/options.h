@@ -66,12 +66,19 @@ struct WorkerOptions {
 
 /// What `kuafu generate` is told besides plan, world and weights.
 struct GenerateOptions {
-  std::vector<std::string> prompts;  ///< none where they are in a file
-  std::string file;                  ///< a prompt a line
+  std::optional<std::string> prompt;  ///< none where they are in a file
+  std::string file;                   ///< a prompt a line
+  std::string cache = "on";           ///< or "off"
   std::vector<std::string> stops;
   std::optional<int64_t> tokens, top_k;
   std::optional<double> temperature, top_p;
   std::optional<uint64_t> seed;
+};
+
+/// What `kuafu perplexity` is told besides plan, world and weights.
+struct PerplexityOptions {
+  std::string file;
+  std::optional<int64_t> stride;  ///< none: model.sequence
 };
 
 /// What `kuafu matrix` is told.
@@ -128,6 +135,11 @@ int run_command(const WorkerOptions& options);
 void add_generate_options(CLI::App& app, WorkerOptions& options, GenerateOptions& how);
 /// Goes on with prompts. Returns an ExitCode.
 int generate_command(const WorkerOptions& options, const GenerateOptions& how);
+
+/// Its options but for those of the plan.
+void add_perplexity_options(CLI::App& app, WorkerOptions& options, PerplexityOptions& how);
+/// Says how well the model foretells a text. Returns an ExitCode.
+int perplexity_command(const WorkerOptions& options, const PerplexityOptions& how);
 
 /// Prints what a plan would do: mesh, layouts, cost, traffic, memory.
 int explain_command(const WorkerOptions& options);

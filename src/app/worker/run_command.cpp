@@ -17,6 +17,7 @@
 #include "app/worker/made_steps.h"
 #include "app/worker/options.h"
 #include "app/worker/plugin_place.h"
+#include "app/worker/rank_worlds.h"
 #include "app/worker/run_end.h"
 #include "app/worker/run_files.h"
 #include "app/worker/run_options.h"
@@ -30,7 +31,6 @@
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/comm/gather.h"
-#include "kuafu/comm/worlds.h"
 #include "kuafu/device/device.h"
 #include "kuafu/engine/proof/check_queue.h"
 #include "kuafu/record/files.h"
@@ -116,13 +116,10 @@ class Run {
 
   /// Everything that can be wrong before a world exists.
   void prepare() {
-    const auto place = launched_rank();
-    world_ = !options_.world.empty() ? options_.world : place ? worlds::kMpi : worlds::kThreads;
-    check_world(options_, world_);
+    world_ = world_of(options_);
     check_certify(options_, world_);
     registries_ = load_registries(options_);
-    const bool is_launched = world_ == worlds::kMpi || world_ == worlds::kNccl;
-    const int64_t world_ranks = is_launched ? place.value_or(LaunchedRank{}).ranks : 0;
+    const int64_t world_ranks = launched_ranks(world_);
     plan_ = load_resolved(options_, registries_, world_ranks);
     origins_ = load_origins(options_);
     WorkerOptions unstopped = options_;  // --stop-at is no part of the plan and of its hash
@@ -150,7 +147,7 @@ class Run {
     check_timeline(options_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
     check_watching(options_, world_);
-    if (place.value_or(LaunchedRank{}).rank != 0) return;
+    if (launched_rank().value_or(LaunchedRank{}).rank != 0) return;
     files_.claim_log();
     if (!options_.log_file.empty()) check_log_is_new(options_);  // of whoever had it until now
     files_.drop_older_document();
@@ -192,17 +189,8 @@ class Run {
         throw;
       }
     };
-    if (world_ == worlds::kThreads) {
-      run_on_threads(static_cast<int>(num_ranks(plan_)), body);
-    } else if (world_ == worlds::kMpi) {
-      tell_rank_joins();
-      run_on_mpi(
-          body,
-          options_.mpi_collectives == "native" ? MpiCollectives::kNative : MpiCollectives::kOwn,
-          [this](const std::exception& e) { return unless_unwritten(failure_of(e).code); });
-    } else {
-      run_on_nccl(body);
-    }
+    run_on_world(world_, options_, num_ranks(plan_), body,
+                 [this](const std::exception& e) { return unless_unwritten(failure_of(e).code); });
     listening_.reset();
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/run_options.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "kuafu/engine/requests.h"
 #include "kuafu/engine/saving/saved_run.h"
 #include "kuafu/record/activity.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
@@ -44,6 +46,12 @@ void require_writable(const char* option, const std::string& file) {
   std::error_code error;
   KUAFU_REQUIRE(!std::filesystem::is_directory(file, error), option, ": cannot write ", file,
                 ": it is a folder; give the name of a file");
+  if (std::filesystem::exists(file, error)) return;
+  // Some folders, such as /proc, only say that they can be written to.
+  const std::string probe = text(file, ".", ::getpid(), ".probe");
+  const File made(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  KUAFU_REQUIRE(made.is_open(), option, ": cannot write ", file, ": ", std::strerror(errno));
+  ::unlink(probe.c_str());
 }
 
 void check_world(const WorkerOptions& options, const std::string& world) {
@@ -221,7 +229,7 @@ std::optional<NamedWeights> init_of(const WorkerOptions& options, const std::str
   KUAFU_REQUIRE(world != worlds::kSimulated,
                 "--init: the simulated world computes no numbers, so weights have no effect; leave "
                 "it out, or use --world threads");
-  return open_init(options.init, plan, registries, options.plugins);
+  return open_init("--init", options.init, plan, registries, options.plugins);
 }
 
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,

@@ -166,13 +166,13 @@ const Safetensors& Checkpoint::open(int rank) const {
 }
 
 const Json& Checkpoint::said_by(int rank) const {
-  const auto [found, is_new] = said_.try_emplace(rank);
-  if (is_new) {
-    const Metadata& all = open(rank).metadata();
-    const auto table = all.find(kPieces);
-    if (table != all.end()) found->second = parse_json(table->second);
-  }
-  return found->second;
+  const auto found = said_.find(rank);
+  if (found != said_.end()) return found->second;
+  const Metadata& all = open(rank).metadata();  // may throw: then nothing is kept
+  const auto table = all.find(kPieces);
+  Json said = table == all.end() ? Json() : parse_json(table->second);
+  if (!said.is_object()) said = Json::object();
+  return said_.emplace(rank, std::move(said)).first->second;
 }
 
 const std::vector<char>& Checkpoint::bytes_of(const PlacedPiece& piece, DType dtype) const {

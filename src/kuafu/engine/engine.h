@@ -47,6 +47,7 @@ struct EngineOptions {
   Wraps wraps = {};
 };
 
+class KeyValueCache;
 class StaleReplica;
 
 /// One parameter of the whole model.
@@ -105,7 +106,14 @@ class Engine {
   /// (train.batch, model.sequence). A causal model looks at no token behind that position, so that
   /// what fills the sequence up to its end changes nothing. Throws ConfigError for a model that has no
   /// such logits. Collective.
-  Tensor logits(const Tokens& batch, const std::vector<int64_t>& positions);
+  /// With a `cache` (model/key_value_cache.h) the first batch has the first tokens of its samples, all
+  /// that positions ask for, and each later one the one token of each sample at its position.
+  /// @pre why_no_cache() is empty where there is a cache
+  Tensor logits(const Tokens& batch, const std::vector<int64_t>& positions,
+                KeyValueCache* cache = nullptr);
+  /// Why a forward of one position behind kept keys and values would not be that of the whole sequence
+  /// under this plan; empty: it is. The same on every rank.
+  std::string why_no_cache() const;
 
   /// Forward of a batch as logits() takes it, with targets: the sum of -log p of those that are not -1,
   /// in nats, the same on all ranks. Throws ConfigError for a model that is not causal. Collective.

@@ -3,27 +3,43 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/engine/engine_state.h"
 #include "kuafu/engine/proof/box_gathering.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/model/inference.h"
+#include "kuafu/model/key_value_cache.h"
+#include "kuafu/parallel/expert/routing.h"
 
 namespace kuafu {
 namespace {
 
-void check_given(const Plan& plan, const Tokens& batch) {
-  KUAFU_CHECK(batch.samples == plan.train.batch && batch.sequence == plan.model.sequence,
-              batch.samples, " samples of ", batch.sequence, " tokens, for ", plan.train.batch,
-              " of ", plan.model.sequence);
+void check_causal(const Plan& plan) {
   KUAFU_REQUIRE(plan.model.is_causal(), "model.kind = \"", plan.model.kind,
                 "\" is not causal: its logits are of no next token");
+}
+
+/// Why a router chooses otherwise where fewer tokens go forward together; empty: it does not.
+std::string why_routes_differ(const ModelPlan& model) {
+  if (!model.has_mixtures()) return "";
+  if (model.router == "expert_choice") {
+    return "model.router = \"expert_choice\" chooses among the tokens of a whole sequence";
+  }
+  if (expert_capacity(model) < model.sequence) {
+    return text("model.capacity_factor = ", model.capacity_factor,
+                " lets experts drop tokens, by how many of a whole sequence come to them");
+  }
+  return model.random_second ? "model.random_second draws by the place in a whole sequence" : "";
 }
 
 }  // namespace
 
 double Engine::surprisal(const Tokens& batch) {
   State& s = *state_;
-  check_given(s.plan, batch);
+  KUAFU_CHECK(batch.samples == s.plan.train.batch && batch.sequence == s.plan.model.sequence,
+              batch.samples, " samples of ", batch.sequence, " tokens, for ", s.plan.train.batch,
+              " of ", s.plan.model.sequence);
+  check_causal(s.plan);
   settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
@@ -31,18 +47,52 @@ double Engine::surprisal(const Tokens& batch) {
   return s.global_loss(s.run(s.validation_row, false));
 }
 
-Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions) {
+std::string Engine::why_no_cache() const {
+  const Plan& plan = state_->plan;
+  const auto shared = [](const std::string& who) {
+    return who + " shares the positions of a sequence among ranks, and a new token has one alone";
+  };
+  if (plan.parallel.sequence.mode != sequence_modes::kNone) {
+    return shared(text("parallel.sequence.mode = ", in_quotes(plan.parallel.sequence.mode)));
+  }
+  const Context& context = state_->placement.context();
+  std::vector<const Context*> all = context.layers;  // empty: all are the first
+  all.push_back(&context);
+  for (const Context* each : all) {
+    for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
+      const Axes axes = each->activation(stream).dims[1];
+      if (state_->mesh.size(axes) > 1) {
+        return shared(text("the axis ", to_string(axes), " of the tensor scheme"));
+      }
+    }
+  }
+  return why_routes_differ(plan.model);
+}
+
+Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions,
+                      KeyValueCache* cache) {
   State& s = *state_;
   const int64_t samples = s.plan.train.batch, vocab = s.plan.model.vocab;
-  check_given(s.plan, batch);
-  KUAFU_CHECK(std::ssize(positions) == samples, positions.size(), " positions for ", samples,
-              " samples");
+  const bool is_whole = batch.sequence == s.plan.model.sequence;
+  KUAFU_CHECK(batch.samples == samples && (is_whole || cache != nullptr) &&
+                  std::ssize(positions) == samples,
+              batch.samples, " samples of ", batch.sequence, " tokens, ", positions.size(),
+              " positions, for ", samples, " of ", s.plan.model.sequence);
+  check_causal(s.plan);
   settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
-  Inference inference{.positions = positions};
+  Inference inference{.positions = positions, .cache = cache};
   s.micro_batches.use_given(batch, inference);
+  const auto stages_take = [&s](int64_t sequence) {
+    for (const auto& stage : s.stages) stage->set_sequence(sequence);
+  };
+  if (cache != nullptr) stages_take(batch.sequence);
   s.run(s.validation_row, false);
+  if (cache != nullptr) {
+    stages_take(s.plan.model.sequence);
+    cache->set_filled();
+  }
   std::vector<Box> mine;
   for (const LogitRow& row : inference.rows) {
     mine.push_back({.name = "logits",

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/model/key_value_cache.h"
 
 namespace kuafu {
 namespace {
@@ -20,13 +22,12 @@ constexpr int64_t kGoesOn = -1;
 /// whose prompt has ended, are computed and not looked at.
 class Batch {
  public:
-  Batch(Engine& engine, Communicator& world, const Generation& what, size_t first,
-        std::vector<Continuation>& all)
+  Batch(Engine& engine, Communicator& world, const Generation& what, size_t first, Generated& made)
       : engine_(engine),
         world_(world),
         what_(what),
         first_(first),
-        all_(all),
+        made_(made),
         count_(
             std::min(what.prompts.size() - first, static_cast<size_t>(engine.plan().train.batch))),
         sequence_(engine.plan().model.sequence) {
@@ -42,10 +43,15 @@ class Batch {
       lengths_[b] = std::ssize(prompt);
       std::copy(prompt.begin(), prompt.end(), row(b));
     }
+    if (what.cache == Cache::kWherePossible && engine.why_no_cache().empty()) {
+      const int64_t most = what.tokens == 0 ? sequence_ : longest() + what.tokens;
+      cache_.emplace(std::min(most, sequence_));
+    }
   }
 
   void run() {
-    while (std::count(is_over_.begin(), is_over_.end(), false) > 0) step();
+    while (std::count(is_over_.begin(), is_over_.end(), false) > 0 && made_.stopped == 0) step();
+    if (cache_) made_.cache_bytes = std::max(made_.cache_bytes, cache_->bytes());
   }
 
  private:
@@ -53,14 +59,33 @@ class Batch {
     return tokens_.inputs.begin() + static_cast<int64_t>(b) * sequence_;
   }
 
-  /// One more token of each prompt that has not ended.
-  void step() {
+  int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
+
+  /// The logits behind the last token of each sample.
+  Tensor forward() {
     std::vector<int64_t> positions;
     for (const int64_t length : lengths_) positions.push_back(length - 1);
-    const Tensor logits = engine_.logits(tokens_, positions);
-    std::vector<int64_t> told(2 * count_);  // token and ending of each
-    if (world_.rank() == 0) choose(logits, told);
+    if (!cache_) return engine_.logits(tokens_, positions);
+    const bool is_first = !cache_->is_filled();
+    Tokens given{.inputs = {}, .targets = {}, .samples = tokens_.samples, .sequence = 1};
+    if (is_first) given.sequence = longest();
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      const auto from = is_first ? row(b) : row(b) + positions[b];
+      given.inputs.insert(given.inputs.end(), from, from + given.sequence);
+    }
+    return engine_.logits(given, positions, &*cache_);
+  }
+
+  /// One more token of each prompt that has not ended.
+  void step() {
+    const Tensor logits = forward();
+    std::vector<int64_t> told(2 * count_ + 1);  // token and ending of each, why all ends
+    if (world_.rank() == 0) {
+      choose(logits, told);
+      if (what_.why_stop) told.back() = what_.why_stop();
+    }
     world_.broadcast({told.data(), std::ssize(told), DType::kI64}, 0).wait_host();
+    made_.stopped = told.back();
     for (size_t b = 0; b < count_; ++b) {
       if (!is_over_[b]) take(b, told[2 * b], told[2 * b + 1]);
     }
@@ -82,7 +107,7 @@ class Batch {
   }
 
   int64_t ending_of(size_t b, int64_t token) {
-    Continuation& own = all_[first_ + b];
+    Continuation& own = made_.all[first_ + b];
     if (own.tokens.empty()) own.first_s = seconds();
     std::optional<Ending> ending;
     if (what_.on_token) ending = what_.on_token(first_ + b, token);
@@ -93,7 +118,7 @@ class Batch {
   }
 
   void take(size_t b, int64_t token, int64_t ending) {
-    Continuation& own = all_[first_ + b];
+    Continuation& own = made_.all[first_ + b];
     own.tokens.push_back(token);
     *(row(b) + lengths_[b]) = token;
     ++lengths_[b];
@@ -111,13 +136,14 @@ class Batch {
   Communicator& world_;
   const Generation& what_;
   const size_t first_;
-  std::vector<Continuation>& all_;
+  Generated& made_;
   const size_t count_;  // of prompts in it
   const int64_t sequence_;
   // Rows are filled up with token 0 behind what they have: no position that is asked for looks there.
   Tokens tokens_;
   std::vector<int64_t> lengths_;  // of each sample
   std::vector<bool> is_over_;     // of each prompt
+  std::optional<KeyValueCache> cache_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
@@ -132,6 +158,12 @@ std::vector<std::string> causal_kinds() {
 }
 
 }  // namespace
+
+int64_t Generated::num_tokens() const {
+  int64_t sum = 0;
+  for (const Continuation& c : all) sum += std::ssize(c.tokens);
+  return sum;
+}
 
 Plan plan_of_generation(Plan plan) {
   const std::vector<std::string> kinds = causal_kinds();
@@ -152,14 +184,15 @@ Plan plan_of_generation(Plan plan) {
   return plan;
 }
 
-std::vector<Continuation> generate(Engine& engine, Communicator& world,
-                                   const Generation& generation) {
-  std::vector<Continuation> all(generation.prompts.size());
+Generated generate(Engine& engine, Communicator& world, const Generation& generation) {
+  Generated made;
+  made.all.resize(generation.prompts.size(), {.ending = Ending::kAsked});
   const auto each = static_cast<size_t>(engine.plan().train.batch);
-  for (size_t first = 0; first < all.size(); first += each) {
-    Batch(engine, world, generation, first, all).run();
+  for (size_t first = 0; first < made.all.size() && made.stopped == 0; first += each) {
+    Batch(engine, world, generation, first, made).run();
   }
-  return all;
+  world.all_reduce({&made.cache_bytes, 1, DType::kI64}, ReduceOp::kMax).wait_host();
+  return made;
 }
 
 }  // namespace kuafu

@@ -41,18 +41,20 @@ Tokens window_batch(const std::vector<int64_t>& text, const std::vector<int64_t>
 }
 
 Perplexity perplexity_of(
-    Engine& engine, const std::vector<int64_t>& text, int64_t stride,
-    const std::function<void(int64_t done, int64_t of, const Perplexity& so_far)>& on_batch) {
+    Engine& engine, Communicator& world, const std::vector<int64_t>& text, int64_t stride,
+    const std::function<int64_t(const Perplexity& so_far, int64_t windows)>& on_batch) {
   const int64_t batch = engine.plan().train.batch, sequence = engine.plan().model.sequence;
   const std::vector<int64_t> starts = window_starts(std::ssize(text), sequence, stride);
   Perplexity all;
-  while (all.windows < std::ssize(starts)) {
+  while (all.windows < std::ssize(starts) && all.stopped == 0) {
     const Tokens windows =
         window_batch(text, starts, static_cast<size_t>(all.windows), batch, sequence);
     all.nats += engine.surprisal(windows);
     all.tokens += std::ssize(windows.targets) - std::ranges::count(windows.targets, -1);
     all.windows = std::min(all.windows + batch, static_cast<int64_t>(std::ssize(starts)));
-    if (on_batch) on_batch(all.windows, std::ssize(starts), all);
+    if (all.windows == std::ssize(starts)) break;
+    if (on_batch && world.rank() == 0) all.stopped = on_batch(all, std::ssize(starts));
+    world.broadcast({&all.stopped, 1, DType::kI64}, 0).wait_host();
   }
   return all;
 }

@@ -11,9 +11,10 @@ namespace kuafu {
 
 /// How well a model foretells a text.
 struct Perplexity {
-  int64_t tokens = 0;  ///< that are foretold
-  double nats = 0;     ///< the sum of their -log p
-  int64_t windows = 0;
+  int64_t tokens = 0;   ///< that are foretold
+  double nats = 0;      ///< the sum of their -log p
+  int64_t windows = 0;  ///< that are done
+  int64_t stopped = 0;  ///< why, where on_batch said so before all were; 0 = whole
   /// exp(nats / tokens); 1 where the model is always sure and right.
   double value() const;
 };
@@ -29,12 +30,13 @@ std::vector<int64_t> window_starts(int64_t tokens, int64_t sequence, int64_t str
 Tokens window_batch(const std::vector<int64_t>& text, const std::vector<int64_t>& starts,
                     size_t first, int64_t count, int64_t sequence);
 
-/// Of a whole text, train.batch windows at a time. `on_batch` is told on every rank how many of all
-/// windows are done. Collective; the same on all ranks.
+/// Of a whole text, train.batch windows at a time. `on_batch` is called on rank 0 behind each batch with
+/// what is known and how many windows there are; where it returns another number than 0 the rest is
+/// left. Collective; the same on all ranks.
 /// @pre the text has 2 tokens or more, 1 <= stride <= model.sequence, model.sequence >= 2, and the
 /// engine's plan is one of plan_of_generation()
 Perplexity perplexity_of(
-    Engine& engine, const std::vector<int64_t>& text, int64_t stride,
-    const std::function<void(int64_t done, int64_t of, const Perplexity& so_far)>& on_batch = {});
+    Engine& engine, Communicator& world, const std::vector<int64_t>& text, int64_t stride,
+    const std::function<int64_t(const Perplexity& so_far, int64_t windows)>& on_batch = {});
 
 }  // namespace kuafu

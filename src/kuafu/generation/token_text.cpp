@@ -26,16 +26,21 @@ TokenText::TokenText(const DataPlan& data, const ModelPlan& model) : sequence_(m
                 data.tokenizer);
 }
 
-std::vector<int64_t> TokenText::encode(std::string_view prompt) {
-  KUAFU_REQUIRE(is_utf8(prompt), in_quotes(as_utf8(utf8_prefix(prompt, 40))), " is no UTF-8");
+std::vector<int64_t> TokenText::tokens_of(std::string_view text) {
+  KUAFU_REQUIRE(is_utf8(text), in_quotes(as_utf8(utf8_prefix(text, 40))), " is no UTF-8");
   std::vector<int64_t> ids;
   if (tokenizer_) {
-    const std::vector<int32_t> own = tokenizer_->encode(prompt, SpecialTokens::kWith);
+    const std::vector<int32_t> own = tokenizer_->encode(text, SpecialTokens::kWith);
     ids.assign(own.begin(), own.end());
   } else {
-    for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   }
-  KUAFU_REQUIRE(!prompt.empty() && !ids.empty(), "it is empty; give at least one token");
+  KUAFU_REQUIRE(!text.empty() && !ids.empty(), "it is empty; give at least one token");
+  return ids;
+}
+
+std::vector<int64_t> TokenText::encode(std::string_view prompt) {
+  std::vector<int64_t> ids = tokens_of(prompt);
   KUAFU_REQUIRE(std::ssize(ids) < sequence_, "it has ", ids.size(),
                 " tokens, and model.sequence = ", sequence_, " has positions for ", sequence_ - 1,
                 " and one to generate; give a shorter one");

@@ -6,7 +6,9 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/meter/op_trace.h"
+#include "kuafu/model/inference.h"
 #include "kuafu/model/init.h"
+#include "kuafu/model/key_value_cache.h"
 #include "kuafu/model/layers.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
@@ -53,9 +55,7 @@ Tensor merge_heads(const Tensor& x) {
   return differentiable({x}, forward, backward)[0];
 }
 
-/// The positions of my tokens, (S) i64.
-Tensor positions_of(const Mesh& mesh, const TokenGrid& grid, at::Device device) {
-  std::vector<int64_t> mine = local_positions(mesh, grid);
+Tensor to_tensor(std::vector<int64_t> mine, at::Device device) {
   const auto count = static_cast<int64_t>(mine.size());
   const Tensor positions = at::empty({count}, at::TensorOptions(at::kLong).device(device));
   const OneOpScope load("load", positions);
@@ -73,6 +73,16 @@ Tensor rotate(const Tensor& x, const Tensor& positions, double base) {
     return {ops::rope(grads[0], positions, base, true)};
   };
   return differentiable({x}, forward, backward)[0];
+}
+
+/// x (B, N, S, D) of a side's tokens turned by their positions.
+Tensor rotated(const Mesh& mesh, const Tensor& x, const TokenGrid& grid, const Side& side,
+               double base) {
+  if (!is_behind_cache(side)) {
+    return rotate(x, to_tensor(local_positions(mesh, grid), x.device()), base);
+  }
+  const Tensor positions = to_tensor(positions_behind_cache(mesh, grid, side), x.device());
+  return rotate(x.transpose(0, 2), positions, base).transpose(0, 2);  // S is 1: samples as places
 }
 
 /// Columns of the last dim; the gradient is zero elsewhere.
@@ -196,12 +206,17 @@ Tensors Attention::heads(const Tensor& x) const {
 
 Tensor Attention::operator()(const Tensor& x, Mask mask, const Side& side) const {
   Tensors qkv = heads(x);
+  const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
   if (rotary_base_) {
-    const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
-    const Tensor positions = positions_of(ctx_.mesh, grid, x.device());
-    for (size_t i : {0, 1}) qkv[i] = rotate(qkv[i], positions, *rotary_base_);
+    for (size_t i : {0, 1}) qkv[i] = rotated(ctx_.mesh, qkv[i], grid, side, *rotary_base_);
   }
-  return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));
+  if (side.inference == nullptr || side.inference->cache == nullptr) {
+    return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));
+  }
+  std::vector<int64_t> positions;
+  if (is_behind_cache(side)) positions = positions_behind_cache(ctx_.mesh, grid, side);
+  return out_(merge_heads(
+      side.inference->cache->attend(ctx_.attention, {this, side.first_sample}, qkv, positions)));
 }
 
 }  // namespace kuafu

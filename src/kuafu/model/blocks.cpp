@@ -8,6 +8,7 @@
 
 #include "kuafu/model/inference.h"
 #include "kuafu/model/init.h"
+#include "kuafu/model/key_value_cache.h"
 #include "kuafu/model/relayout_block.h"
 #include "kuafu/parallel/tensor/first_token.h"
 #include "kuafu/tensor/differentiable.h"
@@ -46,10 +47,12 @@ Tensor Embedding::sum(const Side& side) const {
   const TokenGrid grid = side.grid(ctx_.activation(Stream::kOuter));
   Tensor x = embedding(ctx_.mesh, side.tokens, tokens_.value, tokens_.layout, grid);
   if (project_) x = (*project_)(x);
-  if (positions_ != nullptr) {
-    x = add_positions(ctx_.mesh, x, positions_->value, grid, first_position_);
+  if (positions_ == nullptr) return x;
+  if (is_behind_cache(side)) {
+    return add_positions_behind_cache(
+        x, positions_->value, positions_behind_cache(ctx_.mesh, grid, side), first_position_);
   }
-  return x;
+  return add_positions(ctx_.mesh, x, positions_->value, grid, first_position_);
 }
 
 TransformerBlock::TransformerBlock(const Context& ctx, const ModelPlan& plan, int64_t index,

@@ -8,6 +8,8 @@
 
 namespace kuafu {
 
+class KeyValueCache;
+
 /// Columns [first, first + |values|) of the logits of one sample, of `width` with padding.
 struct LogitRow {
   int64_t sample = 0;  ///< of the batch
@@ -19,6 +21,7 @@ struct LogitRow {
 struct Inference {
   std::vector<int64_t> positions;  ///< of each sample of the batch, the one whose logits are wanted
   std::vector<LogitRow> rows = {};
+  KeyValueCache* cache = nullptr;  ///< null: whole sequences go forward
 };
 
 /// Keeps the rows of `logits` that are wanted in side.inference. logits (B, S, V) laid out as `grid`

@@ -15,6 +15,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "kuafu/base/philox.h"
@@ -261,7 +262,8 @@ int64_t Mixture::first_sample(int64_t local, const Side& side) const {
 
 Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {
   const int64_t ranks = ctx_.mesh.size(outer_.dims[1]);
-  const int64_t capacity = expert_capacity(plan_);
+  // Beside a cache fewer tokens than model.sequence go forward at a time.
+  const int64_t capacity = std::min(expert_capacity(plan_), side.sequence);
   ops::RouteSpec spec{.top_k = choices_of_token(plan_),
                       .capacity = capacity,
                       .slots = (capacity + ranks - 1) / ranks * ranks};

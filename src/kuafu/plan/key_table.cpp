@@ -391,7 +391,7 @@ std::vector<Key> optimizer_keys() {
           .in(0, kMaxRate),
       Row("optimizer.exclude", Form::kChoice, KUAFU_MEMBER(optimizer.exclude),
           "layers without decay and trust ratio: \"vectors\" are biases and norms; \"auto\": those "
-          "with lars, lamb and muon, none with other kinds")
+          "with lars, lamb, muon and a plug-in's rule by layers, none with other kinds")
           .one_of({"auto", "none", "vectors"}),
       Row("optimizer.clip", Form::kNumber, KUAFU_MEMBER(optimizer.clip),
           "largest global norm of the gradient; 0 = off")

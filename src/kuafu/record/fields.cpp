@@ -32,7 +32,7 @@ std::vector<FieldDoc> outcome_fields() {
       {"out_of_memory.live_by_category.*", T::kInteger, kOptional, false, "B", "of one category"},
       {"plan", T::kObject, kOk, true, "",
        "the resolved plan, every key of `plan.md` with its value, as nested objects; of "
-       "`optimizer.bound` and `optimizer.exclude` what `auto` became"},
+       "`optimizer.bound` and `optimizer.exclude` what `auto` became, of a plug-in's kind `auto`"},
       {"plan_hash", T::kText, kOk, true, "",
        "16 hex digits of the resolved plan, without the data's place and hash: its identity"},
       {"data", T::kObject, kOptional, true, "",

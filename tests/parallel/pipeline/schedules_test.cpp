@@ -156,7 +156,7 @@ TEST(Schedules, AreRegisteredByName) {
     const PipeShape s{3, 6, chunks};
     EXPECT_NO_THROW(validate(entry.make.make(s), s)) << entry.name;
   }
-  EXPECT_EQ(schedules.entries().size(), 5u);
+  EXPECT_GE(schedules.entries().size(), 5u);
 }
 
 }  // namespace

@@ -108,6 +108,12 @@ Tensors Stage::infer(int micro_batch, Tensors flow) {
   return {};
 }
 
+void Stage::set_sequence(int64_t sequence) {
+  for (FlowTensors* flows : {&inputs_, &outputs_}) {
+    for (FlowTensor& t : *flows) t.shape.at(1) = sequence;
+  }
+}
+
 Tensors Stage::backward(int micro_batch, Tensors grads) {
   grads = run_backward(micro_batch, std::move(grads), false);
   in_flight_.erase(micro_batch);

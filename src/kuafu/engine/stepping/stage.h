@@ -47,6 +47,8 @@ class Stage : public StageWork {
 
   /// Training keeps what backward needs; else only the loss stays.
   void set_training(bool is_training) { is_training_ = is_training; }
+  /// Tokens of each sample that go forward from now on. @pre no axis shards them: flows are (B, S, H)
+  void set_sequence(int64_t sequence);
   /// The losses of the micro-batches since the last call, added up; undefined on any but the last
   /// stage. Local: partial over the ranks that hold different tokens.
   Tensor take_loss() { return std::exchange(loss_, Tensor()); }

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/forward_command.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "app/worker/document.h"
+#include "app/worker/early_exit.h"
+#include "app/worker/given_weights.h"
+#include "app/worker/rank_worlds.h"
+#include "app/worker/run_end.h"
+#include "app/worker/run_options.h"
+#include "app/worker/same_on_ranks.h"
+#include "app/worker/stop_signals.h"
+#include "kuafu/base/config.h"
+#include "kuafu/base/launcher.h"
+#include "kuafu/base/reason.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
+#include "kuafu/dataset/no_data.h"
+#include "kuafu/engine/saving/given_weights.h"
+#include "kuafu/generation/generate.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+namespace {
+
+/// Larger batches than there are samples for are tried up to so many more.
+constexpr int64_t kMostFilled = 64;
+
+/// As failure_of(), and what is wrong with what was given is wrong usage, wherever it shows.
+int exit_code_of(const std::exception& e) {
+  const bool is_usage = dynamic_cast<const ConfigError*>(&e) != nullptr &&
+                        dynamic_cast<const Refused*>(&e) == nullptr;
+  return is_usage ? kUsage : failure_of(e).code;
+}
+
+}  // namespace
+
+int64_t ForwardCommand::signal_to_stop() {
+  const int number = StopSignals::received();
+  return number == SIGUSR2 && signal_of_launcher() != 0 ? signal_of_launcher() : number;
+}
+
+std::string ForwardCommand::name_of_signal(int64_t number) {
+  return text("SIG", ::sigabbrev_np(static_cast<int>(number)));
+}
+
+int ForwardCommand::operator()() {
+  try {
+    prepare();
+    run();
+  } catch (const Refused& e) {
+    let_rank_0_report();
+    return end("refused", e, kRefused);
+  } catch (const ConfigError& e) {
+    let_rank_0_report();
+    throw;  // wrong usage, which leaves no document
+  } catch (const std::exception& e) {
+    const RunEnd failure = failure_of(e);
+    return end(failure.status, e, failure.code);
+  }
+  return stopped_ == 0 ? int{kOk} : 128 + stopped_;
+}
+
+void ForwardCommand::prepare() {
+  world_ = world_of(options_);
+  KUAFU_REQUIRE(!is_estimated_world(world_), "--world ", world_, ": it computes no numbers, so it ",
+                makes_none_, "; leave it out, or use --world threads or mpi");
+  KUAFU_REQUIRE(options_.checkpoint.empty() || options_.init.empty(),
+                "--checkpoint and --init both give weights; give one of them");
+  if (!options_.json_file.empty()) require_writable("--json", options_.json_file);
+  read();
+  registries_ = load_registries(options_);
+  initialise_tensors();
+  plan_ = placed_plan(launched_ranks(world_));
+  const Plan of_forward = plan_of_generation(plan_);
+  text_.emplace(plan_.data, plan_.model);
+  take_text();
+  if (device_of(options_, world_, plan_) == "cuda") compute_on(at::kCUDA);
+  open_weights();
+  head_ = document_head(plan_, world_, num_ranks(plan_));
+  plan_ = of_forward;
+}
+
+/// The plan with the fewest samples that have room for samples(), or for train.batch of them, and
+/// that can be placed.
+Plan ForwardCommand::placed_plan(int64_t world_ranks) const {
+  const std::string toml = read_file(options_.plan_file, "plan");
+  const int64_t own = parse_values(toml, options_.plan_file, options_.overrides).train.batch;
+  const int64_t least = std::min(samples(), own);
+  for (int64_t batch = least; batch <= least + kMostFilled; ++batch) {
+    WorkerOptions tried = options_;
+    tried.overrides.emplace_back("train.batch", text(batch));
+    try {
+      const Plan plan = load_resolved(tried, registries_, world_ranks, Warn::kNo);
+      check_placement(plan, registries_);
+      return plan;
+    } catch (const ConfigError&) {
+    }
+  }
+  const Plan plan = load_resolved(options_, registries_, world_ranks, Warn::kNo);
+  plan::with_origins(load_origins(options_),
+                     [&] { check_placement(plan, registries_, Advice::kNearest); });
+  return plan;
+}
+
+void ForwardCommand::open_weights() {
+  const bool is_init = !options_.init.empty();
+  const std::string& path = is_init ? options_.init : options_.checkpoint;
+  if (!path.empty()) {
+    weights_ =
+        open_init(is_init ? "--init" : "--checkpoint", path, plan_, registries_, options_.plugins);
+  }
+  if (path.empty() && launched_rank().value_or(LaunchedRank{}).rank == 0) {
+    std::cerr << "kuafu: warning: neither --checkpoint nor --init: the model has the first "
+                 "weights of train.seed and has learnt nothing"
+              << std::endl;
+  }
+}
+
+void ForwardCommand::run() {
+  const StopSignals listening(requests_);
+  const ExitWatch watch(
+      [this](const std::string& what) { return end("failed", Error(what), kFailed); });
+  const auto body = [&](Communicator& world) {
+    const WatchedRank watched(world.rank());
+    try {
+      rank_body(world);
+    } catch (const std::exception& e) {
+      // MPI ends here: what was given wrong is found by all ranks, other failures by their first.
+      if (exit_code_of(e) == kUsage) let_rank_0_report();
+      if (world_ == worlds::kMpi && exit_code_of(e) != kUsage)
+        document_failure(failure_of(e).status, e);
+      throw;
+    }
+  };
+  run_on_world(world_, options_, num_ranks(plan_), body, exit_code_of);
+}
+
+void ForwardCommand::rank_body(Communicator& world) {
+  if (world_ != worlds::kThreads) {
+    auto mine = read_by_this_rank(plan_, options_);
+    mine["text"] = given();
+    check_same_on_ranks(world, mine);
+  }
+  if (world_ == worlds::kMpi && world.rank() == 0) tell_ranks_listen();
+  RankBook book = device_book(plan_, world.rank(), compute_device());
+  const BookScope booked(&book);
+  const NoData none(plan_.model);
+  Engine engine(plan_, registries_, world, none, {.device = compute_device()});
+  if (weights_) begin_with(*weights_, engine, world);
+  forward(engine, world);
+}
+
+void ForwardCommand::write(const char* member, const Json& made, const std::string& why) const {
+  if (options_.json_file.empty()) return;
+  Json document = head_;
+  document["status"] = why.empty() ? "ok" : "interrupted";
+  if (!why.empty()) document["reason"] = why;
+  document[member] = made;
+  write_document(document, options_.json_file);
+}
+
+int ForwardCommand::end(const std::string& status, const std::exception& cause, int code) const {
+  std::cerr << "kuafu: " << status << ": " << reason_of(cause) << std::endl;
+  if (launched_rank().value_or(LaunchedRank{}).rank == 0) document_failure(status, cause);
+  return code;
+}
+
+void ForwardCommand::document_failure(const std::string& status,
+                                      const std::exception& cause) const {
+  if (options_.json_file.empty()) return;
+  Json document = head_.is_null() ? Json{{"plan", nullptr}, {"plan_hash", nullptr}} : head_;
+  add_failure(document, status, cause);
+  write_document(document, options_.json_file);
+}
+
+}  // namespace kuafu

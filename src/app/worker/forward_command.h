@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "app/worker/options.h"
+#include "kuafu/checkpoint/weights.h"
+#include "kuafu/engine/engine.h"
+#include "kuafu/engine/registries.h"
+#include "kuafu/engine/requests.h"
+#include "kuafu/generation/token_text.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+
+/// A command that reads text with a model: the forward of a plan with given weights, in a world. Everything
+/// that can be wrong is told before the world exists, and leaves no file.
+class ForwardCommand {
+ public:
+  /// `makes`: what it makes, "generates no tokens" where it cannot.
+  ForwardCommand(const WorkerOptions& options, std::string_view makes_none)
+      : options_(options), makes_none_(makes_none) {}
+  virtual ~ForwardCommand() = default;
+  ForwardCommand(const ForwardCommand&) = delete;
+  ForwardCommand& operator=(const ForwardCommand&) = delete;
+
+  /// Returns an ExitCode.
+  int operator()();
+
+ protected:
+  /// Its own options, and the files that they name.
+  virtual void read() = 0;
+  /// Samples that can go forward at a time; train.batch of them at most do.
+  virtual int64_t samples() const = 0;
+  /// What was read, as tokens by `text_`. Throws ConfigError.
+  virtual void take_text() = 0;
+  /// What must be the same on all ranks, besides plan and weights.
+  virtual std::string given() const = 0;
+  /// On every rank. Collective.
+  virtual void forward(Engine& engine, Communicator& world) = 0;
+
+  /// The signal that asked to stop; 0: none has.
+  static int64_t signal_to_stop();
+  /// Of the signal that ended it: SIGINT.
+  static std::string name_of_signal(int64_t number);
+  /// Writes the document, where one is asked for: `member` of it says what was made. `why`: empty, or why it
+  /// was stopped.
+  void write(const char* member, const Json& made, const std::string& why = "") const;
+
+  const WorkerOptions& options_;
+  Plan plan_;  ///< of the forward: plan_of_generation()
+  std::optional<TokenText> text_;
+  std::atomic<int> stopped_ = 0;  ///< the signal that ended it; 0: none did
+
+ private:
+  void prepare();
+  Plan placed_plan(int64_t world_ranks) const;
+  void open_weights();
+  void run();
+  void rank_body(Communicator& world);
+  int end(const std::string& status, const std::exception& cause, int code) const;
+  void document_failure(const std::string& status, const std::exception& cause) const;
+
+  std::string makes_none_;
+  std::string world_;
+  Registries registries_;
+  std::optional<NamedWeights> weights_;
+  Json head_;
+  Requests requests_;
+};
+
+}  // namespace kuafu
