@@ -286,6 +286,42 @@ TEST(OwnOptimizer, ThatLeavesSmallStepsOutIsRefuted) {
   EXPECT_NE(why.find("the step of"), std::string::npos) << why;
 }
 
+/// AdamW that decays f32 weights by `share` of what it should. `is_own`: as a rule whose roundings nobody
+/// has derived.
+Registries adamw_that_decays_by(double share, bool is_own) {
+  const Registries built_in = builtin_registries();
+  const auto make = [share](const OptimizerPlan& plan) {
+    Rule rule = make_adamw(plan);
+    rule.update = [update = rule.update, share](RulePiece& p, const Rates& rates,
+                                                const Tensor& ratios) {
+      const double decay = p.weight_decay;
+      if (p.value.scalar_type() == at::kFloat) p.weight_decay *= share;
+      update(p, rates, ratios);
+      p.weight_decay = decay;
+    };
+    return rule;
+  };
+  oracle::UpdateRule formula = built_in.updates.find("adamw");
+  if (is_own) formula.rounding = {};
+  return with("decaying", {.keys = built_in.optimizers.find("adamw").keys, .make = make}, formula);
+}
+
+// A decay of 1e-6 is 17 roundings of each weight, within the bounds of all of them.
+TEST(OwnOptimizer, ThatLeavesTheDecayOutIsRefuted) {
+  const Overrides slow = {{"optimizer.lr", "1e-4"}, {"optimizer.weight_decay", "0.01"}};
+  for (const bool is_own : {true, false}) {
+    for (const char* type : {"f32", "bf16"}) {
+      const Overrides plan = both(slow, {{"model.dtype", type}});
+      expect_equal(adamw_that_decays_by(1, is_own), "decaying", plan);
+      for (const double share : {0, -1}) {
+        const std::string why = verdict_of(adamw_that_decays_by(share, is_own), "decaying", plan);
+        EXPECT_NE(why.find("; native different"), std::string::npos) << share << type << why;
+        EXPECT_NE(why.find("along the weights, the step of"), std::string::npos) << why;
+      }
+    }
+  }
+}
+
 /// v = mu v + (1 - mu) g^2; w = w - lr g / (sqrt(v / (1 - mu^t)) + 1e-8). The rule computes the
 /// correction of f32 values in f32, as many an implementation does; `share` of it.
 Registries roots_corrected_in_f32(double share) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "kuafu/engine/proof/certificate_step.h"
 
@@ -41,6 +42,22 @@ struct Elements {
   const Tensor& scale;
 };
 void add_elements(const Elements& elements, double bound, const std::string& where, Proof& proof);
+
+/// What a number that a rule computes in f32, a rate or a correction of moments, may be off by, in u.
+inline constexpr double kOfStep = 256;
+
+/// A weight of an update, in f64.
+struct UpdatedWeight {
+  const std::string& name;
+  const Tensor &before, &mine, &exact;
+  const Tensor& bound;             ///< of |mine - exact|, element by element
+  std::vector<Tensor> draws = {};  ///< by what rounding at random moved `exact`
+  Tensor lost = {};                ///< what underflow may take
+};
+/// What each layer of it lacks along its step and along its weights: certificate_projections.cpp. u: the
+/// unit roundoff of the type that is updated.
+void compare_along(const UpdatedWeight& w, const oracle::Weights& layers, double u, double whole,
+                   const Evidence& evidence, Proof& proof);
 
 /// What an update changes, in f64: the values, or the f32 masters of half-precision ones.
 oracle::Tensors updated(const WholeState& state);

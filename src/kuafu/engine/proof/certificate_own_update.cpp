@@ -18,15 +18,7 @@
 //                                                   1 - powf(0.999f, 1) is 0.001 off by up to 500 u,
 //                                                   its root by half of that
 //
-// Small steps are rounding to these bounds: 2 kRoundings u |w| of each element. All of a layer's together
-// are not. With d the step by the formula and e = run - formula, elements whose d is below kLostStep
-// u |w| may be lost as a whole; the roundings of all others do not know where the step goes, and
-//
-//   |sum e d|  <=  sum d^2 (of the former)  +  kAlong sqrt(sum (bound d)^2)  +  kFactor x that of a draw
-//                  + kOfStep u sum d^2
-//
-// So a rule that leaves out all steps below 28 u |w| is told in a layer of some thousand elements where
-// they are longer than some 8 u |w|.
+// What a layer lacks as a whole though each element is within its bound: certificate_projections.cpp.
 //
 // Where the draws move a tensor by more than kDiverged of its norm nothing can be compared, and the proof ends
 // so: terms that cancel leave nothing of it, or the formula leaves the range of numbers.
@@ -49,7 +41,6 @@ namespace kuafu {
 namespace {
 
 constexpr double kRoundings = 16;
-constexpr double kLostStep = 4, kAlong = 4, kOfStep = 256;
 /// Two terms that cancel leave a draw below x u of them in x of cases, and a run, which rounds its
 /// rates too, up to 3 u: all of so many draws are below an eighth of that in 1 of 10^7 elements.
 constexpr uint64_t kOwnDraws = 16;
@@ -143,39 +134,13 @@ class OwnUpdateCheck {
       const auto of = [&name = name](const After& a) { return a.weights.at(name); };
       const Tensor bound = bound_of(name, before_.at(name), w, draws, of, name);
       compare(found->second, w, bound + kOfStep * u_ * (w - before_.at(name)).abs(), name);
-      compare_along_step(name, found->second, w, bound, draws);
+      std::vector<Tensor> moved;
+      for (const After& draw : draws) moved.push_back(draw.weights.at(name) - w);
+      compare_along({name, before_.at(name), found->second, w, bound, std::move(moved)}, layers_,
+                    u_, kRoundings * u_, is_, proof_);
       compare_master(name, is_, proof_);
     }
   }
-  /// What the run's step of each layer lacks of the formula's, along it.
-  void compare_along_step(const std::string& name, const Tensor& mine, const Tensor& exact,
-                          const Tensor& bound, const std::vector<After>& draws) {
-    if (mine.sizes() != exact.sizes()) return;  // told by its elements
-    const auto layers_of = [&](const Tensor& t) {
-      return layers_apart({{name, t.contiguous()}}, layers_);
-    };
-    const Tensor &before = before_.at(name), d = exact - before;
-    const auto steps = layers_of(d), errors = layers_of(mine - exact), bounds = layers_of(bound);
-    const auto weights = layers_of(before);
-    std::map<std::string, double> drawn;
-    for (const After& draw : draws) {
-      for (const auto& [layer, e] : layers_of(draw.weights.at(name) - exact)) {
-        drawn[layer] = std::max(drawn[layer], std::abs(product(e, steps.at(layer))));
-      }
-    }
-    for (const auto& [layer, step] : steps) {
-      const double square = product(step, step);
-      if (square == 0) continue;
-      const Tensor lost = step * (step.abs() < kLostStep * u_ * weights.at(layer).abs());
-      const double rounding = product(lost, lost) + kAlong * length(bounds.at(layer) * step) +
-                              kFactor * drawn[layer] + kOfStep * u_ * square;
-      const double whole = kRoundings * u_;
-      proof_.update.add(std::abs(product(errors.at(layer), step)) / rounding * whole, whole,
-                        at_step(is_, text("the step of ", layer)));
-    }
-  }
-  static double product(const Tensor& a, const Tensor& b) { return (a * b).sum().item<double>(); }
-
   void compare_state(const After& exact, const std::vector<After>& draws) {
     if (exact.state.num_steps != is_.after.num_steps) {
       proof_.refute(at_step(is_, text("the optimizer counts ", is_.after.num_steps, " updates for ",

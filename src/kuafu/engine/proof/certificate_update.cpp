@@ -35,6 +35,8 @@
 //               u has du = d + 2 e, its weight lr du + e; LARS has its rate inside, or its ratio
 //               alone, or neither, LAMB its ratio in lr.
 //               All of it is far below u of anything normal.
+//   layers      of rules without ratios, weights that are no matrix of Muon's: what all of a layer's
+//               elements lack together is told by certificate_projections.cpp.
 
 #include <algorithm>
 #include <cmath>
@@ -281,6 +283,17 @@ class UpdateCheck {
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
       if (is_matrix(after_, name)) scale = compare_matrix(name, found->second - w, scale, all_lost);
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
+      if (rounding_.ratio == Ratio::kNone && !is_matrix(after_, name)) {
+        const auto by = lost.find(name);
+        compare_along({name,
+                       before_.at(name),
+                       found->second,
+                       w,
+                       bound_ * scale,
+                       {},
+                       by == lost.end() ? Tensor() : by->second},
+                      layers_, u_, bound_, is_, proof_);
+      }
       compare_master(name, is_, proof_);
     }
   }
