@@ -366,8 +366,9 @@ class Run {
     std::cout.flush();
     files_.write_document(document);
     if (is_different_) {
-      std::cerr << "kuafu: different: the certificate refutes this run; its numbers are recorded"
-                << std::endl;
+      std::cerr
+          << "kuafu: different: the certificate refutes this run: its numbers are of a wrong result"
+          << std::endl;
     }
   }
 

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <typeinfo>
 
@@ -110,10 +113,18 @@ void run_or_refuse_as(const std::string& who, const std::string& what,
   }
 }
 
+/// What a rule was made with last.
+struct MadeRule {
+  std::mutex mutex;
+  std::optional<OptimizerPlan> plan;
+  std::vector<std::string> slots;
+};
+
 OptimizerRule held(const OptimizerRule& given, const std::string& name, const std::string& who) {
   if (!given.make) return given;  // check_optimizers() says so
   OptimizerRule out = given;
-  out.make = [make = given.make, name, who](const OptimizerPlan& plan) {
+  const auto last = std::make_shared<MadeRule>();
+  out.make = [make = given.make, name, who, last](const OptimizerPlan& plan) {
     Rule rule;
     run_or_refuse_as(who, "make", [&] { rule = make(plan); });
     try {
@@ -123,6 +134,14 @@ OptimizerRule held(const OptimizerRule& given, const std::string& name, const st
       throw PluginError(
           text(who, said.starts_with(named) ? said.substr(named.size()) : ": " + said));
     }
+    const std::lock_guard lock(last->mutex);
+    if (last->plan == plan && last->slots != rule.slots) {
+      throw PluginError(text(who, ": make declares the slots ", join(rule.slots),
+                             " where it declared ", join(last->slots),
+                             " for the same plan; allowed: the same each time"));
+    }
+    last->plan = plan;
+    last->slots = rule.slots;
     return checked(rule, who);
   };
   return out;
@@ -136,6 +155,12 @@ oracle::UpdateRule held(const oracle::UpdateRule& given, const std::string& who)
                                             const at::Tensor& theta) {
     at::Tensor after;
     run_foreign(who, "its formula", [&] { after = update(s, g, theta); });
+    for (const auto& [slot, tensors] : s.state.slots) {
+      const auto own = tensors.find(s.name);
+      if (own == tensors.end() || own->second.defined()) continue;
+      throw PluginError(text(who, ": its formula left no tensor in the slot ", in_quotes(slot),
+                             " of ", s.name, "; allowed: a tensor of the weight's shape"));
+    }
     const bool is_right = after.defined() && after.sizes() == theta.sizes() &&
                           after.scalar_type() == theta.scalar_type();
     if (is_right) return after;

@@ -5,6 +5,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/rows.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -106,6 +107,9 @@ Value field_value(const Json& line, const std::string& path, int64_t round) {
   }
   if (path == kStepTime) {
     if (const auto time = step_time(line)) return *time;
+  }
+  if (path == "status") {  // as tables have it
+    return Value::of(status_words(line["status"].get<std::string>(), document), path);
   }
   const Value plain = Value::of(plain_field(document, path), path);
   if (path != "tokens_per_s" || !plain.is_number()) return plain;

@@ -9,6 +9,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/timing.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
@@ -40,14 +41,20 @@ std::string describe(const Reference& r) {
   return r.source.empty() ? what : what + " (" + r.source + ")";
 }
 
+/// As a reader sees it: "different" where the certificate refutes the case.
+std::string status_of(const Json& document) {
+  return status_words(document["status"].get<std::string>(), document);
+}
+
 bool is_about(const Reference& r, const std::string& id, const Json& document) {
-  if (r.metric != "status" && document["status"] != "ok") return false;
+  if (r.metric != "status" && status_of(document) != "ok") return false;
   return r.where.empty() || std::find(r.cases.begin(), r.cases.end(), id) != r.cases.end();
 }
 
 /// Empty, or how the case breaks the reference.
 std::string broken_by(const Reference& r, const Json& document) {
-  const Json found = value_at(document, r.metric);
+  const Json found =
+      r.metric == "status" ? Json(status_of(document)) : value_at(document, r.metric);
   const Json wanted = r.other.empty() ? r.value : value_at(document, r.other);
   const bool holds = r.relation == Relation::kEquals
                          ? !found.is_null() && is_close(found, wanted, r.tolerance)

@@ -135,7 +135,7 @@ Tensor step_of(const Matrix& m, const Tensor& boxes, const Mesh& mesh, const Ste
   const Shape shape = {m.rows(), m.columns()};
   const LayerSplit& layers = m.param().layers;
   if (m.num_cuts == m.axes.size() && !m.is_padded()) {
-    return whole(boxes.view(shape), layers).view({-1});
+    return whole(boxes.view(shape), layers).reshape({-1});
   }
   const Tensor u = at::empty(shape, boxes.options());
   each_box(m, boxes, u, mesh, [](const Tensor& box, const Tensor& place) { place.copy_(box); });

@@ -124,17 +124,15 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
   SimulatedWorld world(ranks, transport);
   Prediction prediction;
   std::vector<Trace> traces;
-  using Keeps = TraceRecorder::Keeps;
-  const bool has_tiers = plan.memory.has_tiers();
   for (int r = 0; r < ranks; ++r) {
-    TraceRecorder recorder(TraceRecorder::Clock::kNone,
-                           has_tiers ? Keeps::kWorkByPhase : Keeps::kWork);
+    // By phase: an update's bytes do not pass behind the products of the steps around it.
+    TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWorkByPhase);
     prediction.ranks.push_back(simulate_rank(plan, registries, world, r, &recorder));
     traces.push_back(recorder.take());
     if (told) told(r + 1);
   }
   const int64_t recorded = std::min(plan.train.steps, kRecorded);
-  if (has_tiers) {
+  if (plan.memory.has_tiers()) {
     price_last_step(traces, plan, prediction);
   } else {
     prediction.step_seconds =
