@@ -32,6 +32,7 @@ def columns_of(run):
 
     return [("case", "", lambda c: _name_cell(c, shared)),
             ("status", "", _status_cell),
+            ("certificate", "", lambda c: certificate_cell(c, shared)),     # in sight on any screen
             ("ranks", "n", lambda c: cell_of(c.ranks or "", c.ranks, "n"))] + [
             (key.rsplit(".", 1)[-1].replace("_", " "), "", setting(key)) for key in keys] + [
             ("tokens/s", "n", lambda c: cell_of(style.estimated(_known(c.tokens_per_s, style.text_number), c.is_estimated),
@@ -39,8 +40,7 @@ def columns_of(run):
             ("step (95 %)", "n", _step_cell),
             ("peak", "n", lambda c: cell_of(_known(c.peak, style.text_bytes), c.peak, "n")),
             ("sent", "n", lambda c: cell_of(_known(c.sent, style.text_bytes), c.sent, "n")),
-            ("loss", "n", _loss_cell)] + derived.cells(run, cell_of) + [
-            ("certificate", "", lambda c: certificate_cell(c, shared))]
+            ("loss", "n", _loss_cell)] + derived.cells(run, cell_of)
 
 
 def _name_cell(case, shared):
@@ -114,6 +114,8 @@ def detail(case, shared):
     if case.flops is not None:
         again = (f", {style.text_number(case.flops_recomputed)} recomputed"
                  if case.flops_recomputed else "")
+        own = case.document.get("flops_optimizer")
+        again += f"; of the optimizer's matrices {style.text_number(own)}" if own else ""
         parts.append(f"<p><b>FLOPs of a step</b> {style.text_number(case.flops)}{again}</p>")
     if case.categories:
         names = style.category_colors({k for c in case.categories for k in c})

@@ -48,7 +48,8 @@ void require_writable(const char* option, const std::string& file) {
                 ": it is a folder; give the name of a file");
   if (std::filesystem::exists(file, error)) return;
   // Some folders, such as /proc, only say that they can be written to.
-  const std::string probe = text(file, ".", ::getpid(), ".probe");
+  const std::string probe =
+      std::filesystem::path(file).replace_filename(text(".kuafu-", ::getpid(), ".probe")).string();
   const File made(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   KUAFU_REQUIRE(made.is_open(), option, ": cannot write ", file, ": ", std::strerror(errno));
   ::unlink(probe.c_str());
