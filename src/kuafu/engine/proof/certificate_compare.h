@@ -17,7 +17,7 @@ inline constexpr double kFactor = 8, kElementFactor = 32;
 inline constexpr uint64_t kDraws = 4;
 /// Where a step makes of rounding kTurned times as much, by quotients of small numbers say, its tail
 /// is that of 1 / x: the largest of n draws is exceeded k times over in 1 of n k cases. What is
-/// beyond kDraws there is drawn so often before it is called different.
+/// beyond kDraws there, or in half precision, is drawn so often before it is called different.
 inline constexpr uint64_t kManyDraws = 32;
 inline constexpr double kTurned = 0x1p16;
 inline constexpr double kDiverged = 0.1;

@@ -35,7 +35,8 @@
 //               step that is beyond its bound is judged by its own y: the largest of kDraws
 //               computations in which every result is moved at random by u of itself
 //               (RandomRounding), each term before it cancels too; of kManyDraws where they move it
-//               by more than kTurned u.
+//               by more than kTurned u, and in half precision, where few of the draws may take an
+//               input of a ReLU across its kink, or a small norm to another direction.
 //   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
 //               absolute terms (a layer's by a tenth of those of its whole weight: keys may have no
 //               gradient but rounding, as where all tokens are equal, while values have one): nothing is compared, the proof ends with the step, not_run, and the
@@ -217,7 +218,8 @@ class GradientCheck {
       const bool is_loss_beyond = is_beyond_loss_;
       Rounding own = rounded_.at_random(exact);
       compare(exact, own);
-      const bool is_turned_about = most_moved_of(beyond, is_loss_beyond, own).by > kTurned * u_;
+      const bool is_turned_about = !is_wide(plan_.model.dtype) ||
+                                   most_moved_of(beyond, is_loss_beyond, own).by > kTurned * u_;
       if (!proof_.holds() && is_turned_about) {
         proof_ = before;
         own = rounded_.at_random(exact, kManyDraws);
