@@ -75,14 +75,10 @@ Tensor rotate(const Tensor& x, const Tensor& positions, double base) {
   return differentiable({x}, forward, backward)[0];
 }
 
-/// x (B, N, S, D) of a side's tokens turned by their positions.
-Tensor rotated(const Mesh& mesh, const Tensor& x, const TokenGrid& grid, const Side& side,
-               double base) {
-  if (!is_behind_cache(side)) {
-    return rotate(x, to_tensor(local_positions(mesh, grid), x.device()), base);
-  }
-  const Tensor positions = to_tensor(positions_behind_cache(mesh, grid, side), x.device());
-  return rotate(x.transpose(0, 2), positions, base).transpose(0, 2);  // S is 1: samples as places
+/// The positions of a side's tokens; behind a cache one of each sample.
+std::vector<int64_t> positions_of(const Mesh& mesh, const TokenGrid& grid, const Side& side) {
+  return is_behind_cache(side) ? positions_behind_cache(mesh, grid, side)
+                               : local_positions(mesh, grid);
 }
 
 /// Columns of the last dim; the gradient is zero elsewhere.
@@ -208,7 +204,13 @@ Tensor Attention::operator()(const Tensor& x, Mask mask, const Side& side) const
   Tensors qkv = heads(x);
   const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
   if (rotary_base_) {
-    for (size_t i : {0, 1}) qkv[i] = rotated(ctx_.mesh, qkv[i], grid, side, *rotary_base_);
+    const Tensor positions = to_tensor(positions_of(ctx_.mesh, grid, side), x.device());
+    const bool is_one_each = is_behind_cache(side);  // S is 1: samples stand as places
+    for (size_t i : {0, 1}) {
+      const Tensor places = is_one_each ? qkv[i].transpose(0, 2) : qkv[i];
+      const Tensor turned = rotate(places, positions, *rotary_base_);
+      qkv[i] = is_one_each ? turned.transpose(0, 2) : turned;
+    }
   }
   if (side.inference == nullptr || side.inference->cache == nullptr) {
     return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));
