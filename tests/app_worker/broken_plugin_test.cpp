@@ -102,6 +102,7 @@ TEST(BrokenPlugin, EveryBrokenRuleIsTold) {
 TEST(BrokenPlugin, RuleThatFailsOnlyWhileItIsCertifiedFailsTheRun) {
   for (const Broken& b :
        {Broken{"throws_in_f64", "update threw an exception: no doubles"},
+        Broken{"empty_slot", "its formula left no tensor in the slot \"u\" of"},
         Broken{"no_formula", "its formula threw an exception: no such formula"}}) {
     const Ran ran = by(b.rule, {"--certify"});
     expect_failed(ran, b.words);
@@ -202,6 +203,17 @@ Ended listed(const std::string& kind, const std::string& name) {
   return tests::Child({built("bin/kuafu-worker"), "list", "--plugin", library()},
                       {{"KUAFU_TEST_KIND", kind}, {"KUAFU_TEST_NAME", name}})
       .wait();
+}
+
+TEST(BrokenPlugin, RuleThatDeclaresOtherSlotsEachTimeIsTold) {
+  const Ended ended =
+      tests::Child({built("bin/kuafu-worker"), "run", "/dev/null", "--plugin", library(), "--set",
+                    "data.kind=synthetic", "--set", "optimizer.kind=other_slots"},
+                   {{"KUAFU_TEST_KIND", "other_slots"}})
+          .wait();
+  EXPECT_NE(ended.code, 0) << ended.output;
+  expect_has(ended.output, library());
+  expect_has(ended.output, "make declares the slots u1 where it declared u0 for the same plan");
 }
 
 TEST(BrokenPlugin, NamesThatPlansCannotHaveAreRefused) {

@@ -390,6 +390,22 @@ Registries shortened_muon(double share) {
               built_in.updates.find("muon"));
 }
 
+// An iteration on the transpose gives strides of it.
+TEST(OwnOptimizer, MayGiveStepsOfMatricesThatAreNotContiguous) {
+  const Registries built_in = builtin_registries();
+  const auto make = [](const OptimizerPlan& plan) {
+    Rule rule = make_muon(plan);
+    rule.whole = [whole = rule.whole](const Tensor& d, const LayerSplit& layers) {
+      return whole(d, layers).t().contiguous().t();
+    };
+    return rule;
+  };
+  const Registries strided =
+      with("strided", {.keys = built_in.optimizers.find("muon").keys, .make = make},
+           built_in.updates.find("muon"));
+  expect_equal(strided, "strided", {{"parallel.data", "2"}, {"parallel.zero", "1"}});
+}
+
 // Gradients of bf16 are clipped inside the update, in f32: the part of the run's own type says it.
 TEST(OwnOptimizer, WrongStepsOfMuonInClippedBf16AreRefutedInThatType) {
   const Overrides clipped = {

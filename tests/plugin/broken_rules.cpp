@@ -7,8 +7,10 @@
 
 #include <torch/version.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -140,11 +142,30 @@ void add_rules(Registries& registries) {
         }};
       }});
   add("unbooked", doing([](RulePiece& p) { p.slots[0].addcmul_(p.grad, p.grad); }));
+  const OptimizerRule with_slot = doing([](RulePiece&) {});
+  registries.optimizers.add("empty_slot", "of a test", with_slot);
+  registries.updates.add("empty_slot", "of a test",
+                         {[](const oracle::Step& s, const Tensor& g, const Tensor& theta) {
+                           s.slot("u", theta) = Tensor();
+                           return sgd_formula(s, g, theta);
+                         }});
   registries.optimizers.add("no_formula", "of a test", {.make = plain});
   registries.updates.add("no_formula", "of a test",
                          {[](const oracle::Step&, const Tensor&, const Tensor&) -> Tensor {
                            throw std::runtime_error("no such formula");
                          }});
+}
+
+/// Whose slots are others each time.
+void add_other_slots(Registries& registries) {
+  const auto make = [](const OptimizerPlan& o) {
+    static std::atomic<int> made = 0;
+    Rule rule = plain(o);
+    rule.slots = {"u" + std::to_string(made++)};
+    return rule;
+  };
+  registries.optimizers.add("other_slots", "of a test", {.make = make});
+  registries.updates.add("other_slots", "of a test", {sgd_formula});
 }
 
 void add_nothings(Registries& registries) {
@@ -165,6 +186,7 @@ void add(Registries& registries) {
   }
   const std::string of = kind, given = name == nullptr ? "" : name;
   if (of == "throw") throw 42;
+  if (of == "other_slots") return add_other_slots(registries);
   if (of != "optimizer") return add_others(registries, of, given);
   registries.optimizers.add(given, "of a test", {.make = plain});
   registries.updates.add(given, "of a test", {sgd_formula});

@@ -54,7 +54,8 @@ class PaperTable(unittest.TestCase):
         run = with_columns(self.run_, 11)
         found = self.parts_of(table.columns_of(run), [(c,) for c in run.cases])
         self.assertEqual(len(found), 2)
-        self.assertEqual(found[-1][-1], "certificate")
+        self.assertEqual(found[0][:3], ["case", "status", "certificate"])
+        self.assertEqual(found[-1][-1], "column number 10")
 
     def test_what_four_folders_have_of_one_quantity_stays_in_one_part(self):
         runs, labels = [with_columns(self.run_, 2)] * 4, ["r1", "r2", "g1", "fourth"]
