@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds a scheme, an optimizer, a model, a pipeline schedule and a memory policy to a copy of the tree, each in the places that
 its row of CONTRIBUTING.md names, at most four besides its files, and in no other, builds it, and holds each of them to its conformance on two ranks and to a
-certificate. Tests that go over all schemes, optimizers, schedules and policies pass there as they are (TESTS).
+certificate. Tests that go over all of them and need no LibTorch pass there as they are (TESTS).
 
     tests/recipes/add_one_of_each.py [--keep] [--only-add]    KUAFU_SOURCE_DIR, KUAFU_BINARY_DIR: the tree and its build
 
@@ -24,7 +24,7 @@ BINARY = Path(os.environ.get("KUAFU_BINARY_DIR", SOURCE / "build" / "release")).
 TEMPLATES = "src/app/kuafu/templates"
 
 MOST_PLACES = 4  # of one kind, outside of its new files
-TESTS = {"unit_tests": "-PlanDocs.*", "memory_tests": "*", "optim_tests": "*"}    # a page of names is written anew by a program
+TESTS = {"unit_tests": "-PlanDocs.*", "memory_tests": "*"}    # a page of names is written anew by a program
 COMPILED = {"optim": "adam.cpp", "oracle": "bert.cpp", "model": "attention.cpp", "parallel/tensor": "axis_types.cpp",
             "parallel/pipeline": "analysis.cpp", "memory": "chunks.cpp"}
 
