@@ -24,10 +24,15 @@ pipeline::Row row_of(const pipeline::Timetable& schedule, int64_t rank) {
 
 namespace {
 
-/// Whether no choice of a plan is a plug-in's.
-bool is_of_this_build(const Plan& plan) {
+/// Whether the scratch of every choice of a plan shows on meta tensors: not of a plug-in's ops, and not of
+/// plain ones where a number stands beside a tensor, which has 4 bytes where there is memory, in rules
+/// of this build whose roundings nobody has derived.
+bool has_known_scratch(const Plan& plan) {
   const Registries own = builtin_registries();
-  return own.models.contains(plan.model.kind) && own.optimizers.contains(plan.optimizer.kind) &&
+  const auto is_known = [&](const std::string& rule) {
+    return own.optimizers.contains(rule) && own.updates.find(rule).rounding.per_element > 0;
+  };
+  return own.models.contains(plan.model.kind) && is_known(plan.optimizer.kind) &&
          own.tensor.contains(plan.parallel.tensor.mode) &&
          own.sequence.contains(plan.parallel.sequence.mode) &&
          std::all_of(plan.parallel.layers.begin(), plan.parallel.layers.end(),
@@ -98,8 +103,8 @@ void Engine::State::foretell(const Registries& registries) {
   for (const memory::Moment& m : foretold_uses(plan, registries, world.rank()).moments) {
     in_use.push_back(m.in_use);
   }
-  // Ops of plug-ins may take other scratch where there is memory; a skipped step updates nothing.
-  store->foretell(std::move(in_use), is_of_this_build(plan) && !plan.has_dynamic_scale());
+  // A skipped step updates nothing.
+  store->foretell(std::move(in_use), has_known_scratch(plan) && !plan.has_dynamic_scale());
 }
 
 std::function<double()> Engine::State::slowdown_of_step() const {
