@@ -8,6 +8,8 @@
 #include <iostream>
 #include <utility>
 
+#include <CLI/CLI.hpp>
+
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/given_weights.h"
@@ -41,6 +43,15 @@ int exit_code_of(const std::exception& e) {
 }
 
 }  // namespace
+
+void add_forward_options(CLI::App& app, WorkerOptions& o) {
+  app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
+  app.add_option("--device", o.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
+  app.add_option("--checkpoint", o.checkpoint);
+  app.add_option("--init", o.init);
+  app.add_option("--json", o.json_file);
+}
 
 int64_t ForwardCommand::signal_to_stop() {
   const int number = StopSignals::received();

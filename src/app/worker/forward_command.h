@@ -74,4 +74,7 @@ class ForwardCommand {
   Requests requests_;
 };
 
+/// World, weights and document of such a command.
+void add_forward_options(CLI::App& app, WorkerOptions& options);
+
 }  // namespace kuafu

@@ -5,11 +5,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/worker/forward_command.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
-#include "kuafu/base/worlds.h"
 
 namespace kuafu {
 
@@ -57,12 +57,7 @@ Sampling sampling_of(const GenerateOptions& how) {
 }
 
 void add_generate_options(CLI::App& app, WorkerOptions& o, GenerateOptions& how) {
-  app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
-  app.add_option("--device", o.device)->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
-  app.add_option("--checkpoint", o.checkpoint);
-  app.add_option("--init", o.init);
-  app.add_option("--json", o.json_file);
+  add_forward_options(app, o);
   app.add_option("--prompt", how.prompt);
   app.add_option("--file", how.file);
   app.add_option("--tokens", how.tokens);

@@ -17,9 +17,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
-#include "kuafu/base/worlds.h"
 #include "kuafu/base/xxh64.h"
-#include "kuafu/comm/worlds.h"
 #include "kuafu/generation/perplexity.h"
 
 namespace kuafu {
@@ -118,12 +116,7 @@ class PerplexityRun final : public ForwardCommand {
 }  // namespace
 
 void add_perplexity_options(CLI::App& app, WorkerOptions& o, PerplexityOptions& how) {
-  app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
-  app.add_option("--device", o.device)->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
-  app.add_option("--checkpoint", o.checkpoint);
-  app.add_option("--init", o.init);
-  app.add_option("--json", o.json_file);
+  add_forward_options(app, o);
   app.add_option("--file", how.file)->required();
   app.add_option("--stride", how.stride);
 }
