@@ -21,6 +21,12 @@ EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0
 SCHEMES = {"one": ("none", 1, 1), "1d": ("1d", 2, 1), "2d": ("2d", 4, 1), "2.5d": ("2.5d", 8, 2), "3d": ("3d", 8, 1)}
 
 
+def under(scheme):
+    """Settings of a scheme."""
+    mode, size, depth = SCHEMES[scheme]
+    return [f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}", *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])]
+
+
 class Folders(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -77,10 +83,9 @@ class Steps(Folders):
         limit = families.bound(name, EPSILON[torch.float64])
         with families.FullPrecision():
             loss, after = families.stepped(name, model)
-        for scheme, (mode, size, depth) in SCHEMES.items():
+        for scheme in SCHEMES:
             with self.subTest(family=name, scheme=scheme):
-                own, saved = self.run_step(name, begun, [f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
-                                                         *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])])
+                own, saved = self.run_step(name, begun, under(scheme))
                 self.assertLess(abs(own / loss - 1), limit)
                 there = dict(self.load(name, self.export(saved, name + scheme)).named_parameters())
                 self.assertEqual(there.keys(), after.keys())
@@ -101,9 +106,8 @@ class Steps(Folders):
                 begun = self.begin(name, model, max_shard_size="15KB")
                 with families.FullPrecision():
                     loss, _ = families.stepped(name, model)
-                for mode, size, depth in SCHEMES.values():
-                    own = self.run_init(name, begun, [f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
-                                                      *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])])
+                for scheme in SCHEMES:
+                    own = self.run_init(name, begun, under(scheme))
                     self.assertLess(abs(own / loss - 1), families.bound(name, EPSILON[torch.float64]))
 
     def run_init(self, name, begun, more):
@@ -165,12 +169,10 @@ class Generation(Folders):
         return made
 
     def ours(self, name, begun, scheme):
-        mode, size, depth = SCHEMES[scheme]
         prompts, out = self.path("prompts"), self.path("made.json")
         with open(prompts, "w", encoding="utf-8") as file:
             file.writelines(prompt + "\n" for prompt in self.PROMPTS)
-        settings = ["model.dtype=f64", f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
-                    *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])]
+        settings = ["model.dtype=f64", *under(scheme)]
         page.kuafu("generate", os.path.join(begun, "plan.toml"), "--init", self.path(name), "--file", prompts, "--json", out,
                    *(w for s in settings for w in ("--set", s)))
         with open(out, encoding="utf-8") as file:
@@ -210,12 +212,10 @@ class Perplexity(Folders):
         return math.exp(nats / count), count
 
     def ours(self, name, begun, scheme, stride):
-        mode, size, depth = SCHEMES[scheme]
         text, out = self.path("text"), self.path("found.json")
         with open(text, "w", encoding="utf-8") as file:
             file.write(self.TEXT)
-        settings = ["model.dtype=f64", f"parallel.tensor.mode={mode}", f"parallel.tensor.size={size}",
-                    *([f"parallel.tensor.depth={depth}"] if depth > 1 else [])]
+        settings = ["model.dtype=f64", *under(scheme)]
         page.kuafu("perplexity", os.path.join(begun, "plan.toml"), "--init", self.path(name), "--file", text, "--stride", str(stride),
                    "--json", out, *(w for s in settings for w in ("--set", s)))
         with open(out, encoding="utf-8") as file:
