@@ -32,6 +32,69 @@ struct Case {
   std::function<void(Tensors&t)> loop, formula;
 };
 
+/// One layer; three beside each other in rows of 6, from the middle of a row on; of experts, each with
+/// two.
+std::vector<ops::LayerRun> runs() {
+  return {{.columns = 33},
+          {.first = 2, .columns = 6, .parts = 3, .width = 2, .layers = 3},
+          {.columns = 4, .stacked = 12, .parts = 2, .width = 2, .layers = 6}};
+}
+
+/// Numbers of layers, (layers[, columns]) f64.
+Tensor of_layers(const ops::LayerRun& run, int64_t columns = 0) {
+  const Shape shape = columns == 0 ? Shape{run.layers} : Shape{run.layers, columns};
+  return closed_form(shape, 5, at::kDouble).abs() + 0.1;
+}
+
+void add_lars(std::vector<Case>& all, const ops::LayerRun& run) {
+  for (const double most : {0.0, 0.3}) {
+    const ops::SgdArgs a{0.1, 0.9, 0.01, 0.5, most};
+    for (const int64_t columns : {0, 2}) {
+      const Tensor rates = of_layers(run, columns);
+      all.push_back({text("lars of ", run.layers, ", rates ", columns, ", at most ", most),
+                     [=](Tensors& t) { ops::lars(t[0], t[1], t[2], rates, a, run); },
+                     [=](Tensors& t) { formulas::lars(t[0], t[1], t[2], rates, a, run); }});
+    }
+  }
+  all.push_back(
+      {text("lars' norms of ", run.layers),
+       [=](Tensors& t) { t.push_back(ops::lars_norms(t[0], t[1], 0.5, run, 0.01)); },
+       [=](Tensors& t) { t.push_back(formulas::lars_norms(t[0], t[1], 0.5, run, 0.01)); }});
+}
+
+/// Both passes, r kept between them or made again.
+void add_lamb(std::vector<Case>& all, const ops::LayerRun& run) {
+  const auto rates = of_layers(run);
+  for (const int64_t step : {0, 3}) {
+    const ops::LambArgs a{0.9, 0.99, 1.0, 0.01, step, 0.5};
+    all.push_back({text("lamb of ", run.layers, ", step ", step),
+                   [=](Tensors& t) {
+                     t.push_back(
+                         ops::lamb_norms(t[0], t[1], t[2], t[3], a, run, formulas::lamb_norms));
+                     ops::lamb(t[0], t[2], t[3], rates, a, run, formulas::lamb);
+                   },
+                   [=](Tensors& t) {
+                     t.push_back(formulas::lamb_norms(t[0], t[1], t[2], t[3], a, run));
+                     formulas::lamb(t[0], t[2], t[3], rates, a, run);
+                   }});
+    ops::LambArgs keeping = a;
+    keeping.keeps_direction = true;
+    const auto spare = [](Tensors& t) { t[1] = t[1].to(t[0].scalar_type()); };
+    all.push_back(
+        {text("lamb of ", run.layers, ", step ", step, ", r kept"),
+         [=](Tensors& t) {
+           spare(t);
+           t.push_back(ops::lamb_norms(t[0], t[1], t[2], t[3], keeping, run, formulas::lamb_norms));
+           ops::layer_step(t[0], t[1], rates, run, formulas::layer_step);
+         },
+         [=](Tensors& t) {
+           spare(t);
+           t.push_back(formulas::lamb_norms(t[0], t[1], t[2], t[3], keeping, run));
+           formulas::layer_step(t[0], t[1], rates, run);
+         }});
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const double beta1 : {0.9, 0.1, 0.0}) {
@@ -48,6 +111,10 @@ std::vector<Case> cases() {
                  [s](Tensors& t) { formulas::heavy_ball(t[0], t[1], t[2], s); }});
   all.push_back({"nesterov", [s](Tensors& t) { ops::nesterov(t[0], t[1], t[2], s); },
                  [s](Tensors& t) { formulas::nesterov(t[0], t[1], t[2], s); }});
+  for (const ops::LayerRun& run : runs()) {
+    add_lars(all, run);
+    add_lamb(all, run);
+  }
   return all;
 }
 

@@ -11,6 +11,15 @@ void adam(Tensor& w, const Tensor& grad, Tensor& m, Tensor& v, const ops::AdamWA
 void adamw(Tensor& w, const Tensor& grad, Tensor& m, Tensor& v, const ops::AdamWArgs& a);
 void heavy_ball(Tensor& w, const Tensor& grad, Tensor& u, const ops::SgdArgs& a);
 void nesterov(Tensor& w, const Tensor& grad, Tensor& u, const ops::SgdArgs& a);
+Tensor lars_norms(const Tensor& w, const Tensor& grad, double grad_factor,
+                  const ops::LayerRun& layers, double weight_decay);
+void lars(Tensor& w, const Tensor& grad, Tensor& v, const Tensor& rates, const ops::SgdArgs& a,
+          const ops::LayerRun& layers);
+Tensor lamb_norms(const Tensor& w, const Tensor& grad, Tensor& m, Tensor& v, const ops::LambArgs& a,
+                  const ops::LayerRun& layers);
+void lamb(Tensor& w, const Tensor& m, const Tensor& v, const Tensor& rates, const ops::LambArgs& a,
+          const ops::LayerRun& layers);
+void layer_step(Tensor& w, const Tensor& r, const Tensor& rates, const ops::LayerRun& layers);
 
 }  // namespace kuafu::formulas
 

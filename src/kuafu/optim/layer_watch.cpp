@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/optim/formulas.h"
 #include "kuafu/optim/norm.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/tensor/collectives.h"
@@ -21,7 +22,7 @@ constexpr int64_t kNumSums = LayerWatch::kRatio;  // columns that ranks add up
 Tensor squares_of(const Tensor& x, double factor, const ops::LayerRun& run) {
   const bool is_wide = x.scalar_type() == at::kDouble || x.scalar_type() == at::kFloat;
   const Tensor wide = (is_wide ? x.detach() : x.detach().to(at::kFloat)).contiguous();
-  return ops::lars_norms(wide, wide, factor, run).select(1, 1);
+  return ops::lars_norms(wide, wide, factor, run, 0, formulas::lars_norms).select(1, 1);
 }
 
 }  // namespace

@@ -185,15 +185,6 @@ struct LambArgs {
   double grad_factor = 1;
   bool keeps_direction = false;  ///< r is left in the place of the gradient, which is of its type
 };
-/// LAMB's moments of a step in place; sums of squares of the value and of its direction r
-/// [You et al., 2020, algorithm 2] by layer, (layers, 2) f64.
-Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
-                  const LambArgs& args, const LayerRun& run);
-/// value -= rates[layer] r; rates (layers) f64.
-void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
-          const LambArgs& args, const LayerRun& run);
-/// The same of r that was kept.
-void layer_step(Tensor& value, const Tensor& direction, const Tensor& rates, const LayerRun& run);
 /// Sums of squares of the value and of grad_factor grad + weight_decay value by layer, (layers, 2)
 /// f64.
 Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,

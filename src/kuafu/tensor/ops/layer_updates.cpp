@@ -38,40 +38,6 @@ Tensor new_sums(const Tensor& value, int64_t layers) {
   return at::zeros({layers, 2}, value.options().dtype(at::kDouble));
 }
 
-/// The layer of each element, (count) i64.
-Tensor layers_of(const Tensor& value, at::IntArrayRef ints) {
-  const kernels::LayerRun run = run_of(ints, value.numel());
-  const Tensor at = at::arange(run.first, run.first + run.count, value.options().dtype(at::kLong));
-  Tensor layer = at::zeros_like(at);
-  if (run.stacked > 0) layer = at.floor_divide(run.stacked) * run.parts;
-  if (run.parts == 1) return layer;
-  const Tensor column = at.remainder(run.columns) + run.column;
-  return layer + column.floor_divide(run.width).remainder(run.parts);
-}
-
-/// Sums of squares of a and b by layer, (layers, 2) f64.
-Tensor squares_by_layer(const Tensor& a, const Tensor& b, at::IntArrayRef run, int64_t layers) {
-  const Tensor both = at::stack({a.flatten(), b.flatten()}, 1).to(at::kDouble).square();
-  if (layers == 1) return both.sum(0, true);
-  if (a.is_cuda()) {  // index_add_ has no order there, and replicas must agree to the bit
-    const Tensor of = layers_of(a, run);
-    Tensors sums;
-    for (int64_t i = 0; i < layers; ++i) sums.push_back((both * of.eq(i).unsqueeze(1)).sum(0));
-    return at::stack(sums);
-  }
-  return new_sums(a, layers).index_add_(0, layers_of(a, run), both);
-}
-
-/// Each element's own of a number by layer, shaped like the value.
-Tensor spread(const Tensor& rates, const Tensor& value, at::IntArrayRef run) {
-  return rates.index_select(0, layers_of(value, run)).view(value.sizes()).to(value.scalar_type());
-}
-
-Tensor direction(const Tensor& value, const Tensor& m, const Tensor& v,
-                 const kernels::LambFactors& f) {
-  return m * f.rate / (v.sqrt() * f.spread + f.epsilon) + f.decay * value;
-}
-
 Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                       double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
                       double grad_factor, at::IntArrayRef run, int64_t layers,
@@ -93,11 +59,6 @@ Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, 
   return sums;
 }
 
-/// Whether the kernels of a card take an update of `value` in so many layers; others are the formula.
-bool is_for_card(const Tensor& value, int64_t layers) {
-  return has_card_kernel(value) && value.numel() > 0 && layers <= kernels::card::kMostLayers;
-}
-
 kernels::card::AdamCall adam_call(const Tensor& value, const Tensor& grad, const Tensor& m,
                                   const Tensor& v) {
   for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
@@ -112,28 +73,19 @@ Tensor new_partial(const Tensor& value) {
                    value.options().dtype(at::kDouble));
 }
 
-Tensor lamb_norms_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
-                         double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
-                         double grad_factor, at::IntArrayRef run, int64_t layers,
-                         bool keeps_direction) {
-  if (is_for_card(value, layers) && !keeps_direction) {
-    const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
-    const Tensor sums = at::empty({layers, 2}, partial.options());
-    check_started(
-        kernels::card::lamb_norms(run_of(run, value.numel()), layers, adam_call(value, g, m, v),
-                                  lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor),
-                                  partial.mutable_data_ptr<double>(),
-                                  sums.mutable_data_ptr<double>(), card_stream_of(value)),
-        "norms of layers");
-    return sums;
-  }
-  const Tensor g = ops::scaled(value, grad, grad_factor);
-  m.mul_(beta1).add_(g, 1 - beta1);
-  v.mul_(beta2).add_(g.square(), 1 - beta2);
-  const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor);
-  const Tensor r = direction(value, m, v, factors);
-  if (keeps_direction) grad.copy_(r);
-  return squares_by_layer(value, r, run, layers);
+Tensor lamb_norms_cuda(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                       double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+                       double grad_factor, at::IntArrayRef run, int64_t layers, bool) {
+  if (value.numel() == 0) return new_sums(value, layers);
+  const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
+  const Tensor sums = at::empty({layers, 2}, partial.options());
+  check_started(
+      kernels::card::lamb_norms(run_of(run, value.numel()), layers, adam_call(value, g, m, v),
+                                lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor),
+                                partial.mutable_data_ptr<double>(), sums.mutable_data_ptr<double>(),
+                                card_stream_of(value)),
+      "norms of layers");
+  return sums;
 }
 
 Tensor lamb_norms_meta(const Tensor& value, const Tensor&, const Tensor&, const Tensor&, double,
@@ -152,11 +104,6 @@ void layer_step_cpu(const Tensor& value, const Tensor& direction, const Tensor& 
   });
 }
 
-void layer_step_kernel(const Tensor& value, const Tensor& direction, const Tensor& rates,
-                       at::IntArrayRef run) {
-  value.sub_(spread(rates, value, run) * direction);
-}
-
 void layer_step_meta(const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef) {}
 
 void lamb_cpu(const Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
@@ -173,18 +120,15 @@ void lamb_cpu(const Tensor& value, const Tensor& m, const Tensor& v, const Tenso
   });
 }
 
-void lamb_kernel(const Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
-                 double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
-                 at::IntArrayRef run) {
+void lamb_cuda(const Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
+               double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+               at::IntArrayRef run) {
+  if (value.numel() == 0) return;
   const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, 1);
-  if (is_for_card(value, rates.size(0)) && rates.is_contiguous()) {
-    check_started(
-        kernels::card::lamb(run_of(run, value.numel()), adam_call(value, value, m, v), factors,
-                            rates.const_data_ptr<double>(), card_stream_of(value)),
-        "an update");
-    return;
-  }
-  value.sub_(spread(rates, value, run) * direction(value, m, v, factors));
+  const Tensor each = rates.contiguous();
+  check_started(kernels::card::lamb(run_of(run, value.numel()), adam_call(value, value, m, v),
+                                    factors, each.const_data_ptr<double>(), card_stream_of(value)),
+                "an update");
 }
 
 void lamb_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
@@ -205,23 +149,20 @@ Tensor lars_norms_cpu(const Tensor& value, const Tensor& grad, double grad_facto
   return sums;
 }
 
-Tensor lars_norms_kernel(const Tensor& value, const Tensor& grad, double grad_factor,
-                         double weight_decay, at::IntArrayRef run, int64_t layers) {
-  if (is_for_card(value, layers)) {
-    check_dense(value);
-    const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
-    const Tensor sums = at::empty({layers, 2}, partial.options());
-    check_started(kernels::card::lars_norms(run_of(run, value.numel()), layers,
-                                            {kind_of(value), kind_of(g), value.mutable_data_ptr(),
-                                             g.const_data_ptr(), nullptr, value.numel()},
-                                            {1, 0, weight_decay, grad_factor},
-                                            partial.mutable_data_ptr<double>(),
-                                            sums.mutable_data_ptr<double>(), card_stream_of(value)),
-                  "norms of layers");
-    return sums;
-  }
-  const Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
-  return squares_by_layer(value, g, run, layers);
+Tensor lars_norms_cuda(const Tensor& value, const Tensor& grad, double grad_factor,
+                       double weight_decay, at::IntArrayRef run, int64_t layers) {
+  if (value.numel() == 0) return new_sums(value, layers);
+  check_dense(value);
+  const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
+  const Tensor sums = at::empty({layers, 2}, partial.options());
+  check_started(kernels::card::lars_norms(run_of(run, value.numel()), layers,
+                                          {kind_of(value), kind_of(g), value.mutable_data_ptr(),
+                                           g.const_data_ptr(), nullptr, value.numel()},
+                                          {1, 0, weight_decay, grad_factor},
+                                          partial.mutable_data_ptr<double>(),
+                                          sums.mutable_data_ptr<double>(), card_stream_of(value)),
+                "norms of layers");
+  return sums;
 }
 
 Tensor lars_norms_meta(const Tensor& value, const Tensor&, double, double, at::IntArrayRef,
@@ -253,31 +194,20 @@ void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, c
   });
 }
 
-void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
-                 const Tensor& rates, double momentum, double weight_decay, double grad_factor,
-                 double lr, double clip_elements, at::IntArrayRef run) {
-  if (is_for_card(value, rates.size(0)) && rates.is_contiguous()) {
-    for (const Tensor* x : {&value, &velocity}) check_dense(*x);
-    const Tensor g = grad_for_card(value, grad);
-    const kernels::SgdFactors factors =
-        lars_factors(rates, momentum, weight_decay, grad_factor, lr, clip_elements);
-    check_started(
-        kernels::card::lars(run_of(run, value.numel()),
-                            {kind_of(value), kind_of(g), value.mutable_data_ptr(),
-                             g.const_data_ptr(), velocity.mutable_data_ptr(), value.numel()},
-                            factors, rates.const_data_ptr<double>(), card_stream_of(value)),
-        "an update");
-    return;
-  }
-  Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
-  if (clip_elements > 0) g = g.clamp(-clip_elements, clip_elements);
-  if (rates.dim() == 1) {
-    velocity.mul_(momentum).add_(spread(rates, value, run) * g);
-    value.sub_(velocity, lr);
-    return;
-  }
-  velocity.mul_(momentum).add_(spread(rates.select(1, 0), value, run) * g);
-  value.sub_(spread(rates.select(1, 1) * lr, value, run) * velocity);
+void lars_cuda(const Tensor& value, const Tensor& grad, const Tensor& velocity, const Tensor& rates,
+               double momentum, double weight_decay, double grad_factor, double lr,
+               double clip_elements, at::IntArrayRef run) {
+  if (value.numel() == 0) return;
+  for (const Tensor* x : {&value, &velocity}) check_dense(*x);
+  const Tensor g = grad_for_card(value, grad), each = rates.contiguous();
+  const kernels::SgdFactors factors =
+      lars_factors(rates, momentum, weight_decay, grad_factor, lr, clip_elements);
+  check_started(
+      kernels::card::lars(run_of(run, value.numel()),
+                          {kind_of(value), kind_of(g), value.mutable_data_ptr(), g.const_data_ptr(),
+                           velocity.mutable_data_ptr(), value.numel()},
+                          factors, each.const_data_ptr<double>(), card_stream_of(value)),
+      "an update");
 }
 
 void lars_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
@@ -308,35 +238,57 @@ void check_run(const Tensor& value, const ops::LayerRun& run, const Tensor& rate
               "an update of ", to_string(shape_of(value)), " in ", run.layers, " layers");
 }
 
+/// Whether a loop, or a kernel of a card, makes an update of these layers; else its formula does.
+bool is_by_loop(const Tensor& value, const ops::LayerRun& run, bool has_formula) {
+  if (!value.is_cuda()) return !has_formula || has_loop(value);
+  const bool fits = has_loop(value) && run.layers <= kernels::card::kMostLayers;
+  KUAFU_REQUIRE(fits || has_formula, "an update of ", run.layers,
+                " layers on a card: its kernel takes at most ", kernels::card::kMostLayers,
+                "; give the op the formula of the rule");
+  return fits;
+}
+
+/// The layer of each element, (count) i64.
+Tensor layers_of(const Tensor& value, const ops::LayerRun& run) {
+  const Tensor at =
+      at::arange(run.first, run.first + value.numel(), value.options().dtype(at::kLong));
+  Tensor layer = at::zeros_like(at);
+  if (run.stacked > 0) layer = at.floor_divide(run.stacked) * run.parts;
+  if (run.parts == 1) return layer;
+  const Tensor column = at.remainder(run.columns) + run.column;
+  return layer + column.floor_divide(run.width).remainder(run.parts);
+}
+
 }  // namespace
 
 void add_layer_ops(OpLibrary& lib) {
-  lib.add(
-      "lamb_norms(Tensor value, Tensor(c!) grad, Tensor(a!) m, Tensor(b!) v, float beta1, "
-      "float beta2, float epsilon, float weight_decay, int t, float grad_factor, int[] run, "
-      "int layers, bool keeps_direction) -> Tensor",
-      "lamb_norms", &lamb_norms_cpu, &lamb_norms_kernel, &lamb_norms_meta);
-  lib.add("layer_step(Tensor(a!) value, Tensor direction, Tensor rates, int[] run) -> ()",
-          "layer_step", &layer_step_cpu, &layer_step_kernel, &layer_step_meta);
-  lib.add(
-      "lamb(Tensor(a!) value, Tensor m, Tensor v, Tensor rates, float beta1, float beta2, "
-      "float epsilon, float weight_decay, int t, int[] run) -> ()",
-      "lamb", &lamb_cpu, &lamb_kernel, &lamb_meta);
-  lib.add(
-      "lars_norms(Tensor value, Tensor grad, float grad_factor, float weight_decay, int[] run, "
-      "int layers) -> Tensor",
-      "lars_norms", &lars_norms_cpu, &lars_norms_kernel, &lars_norms_meta);
-  lib.add(
-      "lars(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, Tensor rates, float momentum, "
-      "float weight_decay, float grad_factor, float lr, float clip_elements, int[] run) -> ()",
-      "lars", &lars_cpu, &lars_kernel, &lars_meta);
+  add_rule(lib,
+           "lamb_norms(Tensor value, Tensor(c!) grad, Tensor(a!) m, Tensor(b!) v, float beta1, "
+           "float beta2, float epsilon, float weight_decay, int t, float grad_factor, int[] run, "
+           "int layers, bool keeps_direction) -> Tensor",
+           "lamb_norms", &lamb_norms_cpu, &lamb_norms_cuda, &lamb_norms_meta);
+  lib.schemas.def("layer_step(Tensor(a!) value, Tensor direction, Tensor rates, int[] run) -> ()");
+  lib.cpu.impl("layer_step", &layer_step_cpu);
+  lib.meta.impl("layer_step", &layer_step_meta);
+  add_rule(lib,
+           "lamb(Tensor(a!) value, Tensor m, Tensor v, Tensor rates, float beta1, float beta2, "
+           "float epsilon, float weight_decay, int t, int[] run) -> ()",
+           "lamb", &lamb_cpu, &lamb_cuda, &lamb_meta);
+  add_rule(lib,
+           "lars_norms(Tensor value, Tensor grad, float grad_factor, float weight_decay, "
+           "int[] run, int layers) -> Tensor",
+           "lars_norms", &lars_norms_cpu, &lars_norms_cuda, &lars_norms_meta);
+  add_rule(lib,
+           "lars(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, Tensor rates, float momentum, "
+           "float weight_decay, float grad_factor, float lr, float clip_elements, int[] run) -> ()",
+           "lars", &lars_cpu, &lars_cuda, &lars_meta);
 }
 
 namespace ops {
 
 Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
-                  const LambArgs& args, const LayerRun& run) {
-  static const auto op = find_op<LambNormsOp>("lamb_norms");
+                  const LambArgs& args, const LayerRun& run, LambNormsFormula formula) {
+  static const UpdateOp<LambNormsOp> op("lamb_norms");
   check_update(value, grad, m);
   check_update(value, grad, v);
   if (args.keeps_direction) {
@@ -345,55 +297,108 @@ Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
   }
   check_run(value, run);
   const OpScope scope;
-  const Tensor sums =
-      scope.keep(op.call(value, grad, m, v, args.beta1, args.beta2, args.epsilon, args.weight_decay,
-                         args.t, args.grad_factor, ints_of(run), run.layers, args.keeps_direction));
+  Tensor sums;
+  // The kernel of a card keeps no direction.
+  const bool can_keep = !args.keeps_direction || !value.is_cuda();
+  if (can_keep && is_by_loop(value, run, formula != nullptr)) {
+    sums =
+        op.loop().call(value, grad, m, v, args.beta1, args.beta2, args.epsilon, args.weight_decay,
+                       args.t, args.grad_factor, ints_of(run), run.layers, args.keeps_direction);
+  } else {
+    sums = op.by_formula([&] { return formula(value, grad, m, v, args, run); }, value, grad, m, v);
+  }
   const int64_t kept = args.keeps_direction ? bytes_of(grad) : 0;
   scope.work(0, bytes_of(value, grad, m, m, v, v) + kept);
-  return sums;
+  return scope.keep(sums);
 }
 
-void layer_step(Tensor& value, const Tensor& direction, const Tensor& rates, const LayerRun& run) {
-  static const auto op = find_op<LayerStepOp>("layer_step");
+void layer_step(Tensor& value, const Tensor& direction, const Tensor& rates, const LayerRun& run,
+                LayerStepFormula formula) {
+  static const UpdateOp<LayerStepOp> op("layer_step");
   check_update(value, direction, direction);
   check_run(value, run, rates);
   const OpScope scope;
-  op.call(value, direction, rates, ints_of(run));
+  if (!value.is_cuda() && has_loop(value)) {
+    op.loop().call(value, direction, rates, ints_of(run));
+  } else {
+    op.by_formula([&] { formula(value, direction, rates, run); }, value, direction, rates);
+  }
   scope.work(0, bytes_of(value, value, direction));
 }
 
 void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
-          const LambArgs& args, const LayerRun& run) {
-  static const auto op = find_op<LambOp>("lamb");
+          const LambArgs& args, const LayerRun& run, LambFormula formula) {
+  static const UpdateOp<LambOp> op("lamb");
   check_update(value, m, v);
   check_run(value, run, rates);
   const OpScope scope;
-  op.call(value, m, v, rates, args.beta1, args.beta2, args.epsilon, args.weight_decay, args.t,
-          ints_of(run));
+  if (is_by_loop(value, run, formula != nullptr)) {
+    op.loop().call(value, m, v, rates, args.beta1, args.beta2, args.epsilon, args.weight_decay,
+                   args.t, ints_of(run));
+  } else {
+    op.by_formula([&] { formula(value, m, v, rates, args, run); }, value, m, v, rates);
+  }
   scope.work(0, bytes_of(value, value, m, v));
 }
 
 Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
-                  double weight_decay) {
-  static const auto op = find_op<LarsNormsOp>("lars_norms");
+                  double weight_decay, LarsNormsFormula formula) {
+  static const UpdateOp<LarsNormsOp> op("lars_norms");
   check_update(value, grad, value);
   check_run(value, run);
   const OpScope scope;
-  const Tensor sums =
-      scope.keep(op.call(value, grad, grad_factor, weight_decay, ints_of(run), run.layers));
+  Tensor sums;
+  if (is_by_loop(value, run, formula != nullptr)) {
+    sums = op.loop().call(value, grad, grad_factor, weight_decay, ints_of(run), run.layers);
+  } else {
+    sums = op.by_formula([&] { return formula(value, grad, grad_factor, run, weight_decay); },
+                         value, grad);
+  }
   scope.work(0, bytes_of(value, grad));
-  return sums;
+  return scope.keep(sums);
+}
+
+void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
+          const SgdArgs& args, const LayerRun& run, LarsFormula formula) {
+  static const UpdateOp<LarsOp> op("lars");
+  check_update(value, grad, velocity);
+  check_run(value, run, rates, 2);
+  const OpScope scope;
+  if (is_by_loop(value, run, formula != nullptr)) {
+    op.loop().call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor,
+                   args.lr, args.clip_elements, ints_of(run));
+  } else {
+    op.by_formula([&] { formula(value, grad, velocity, rates, args, run); }, value, grad, velocity,
+                  rates);
+  }
+  scope.work(0, bytes_of(value, value, grad, velocity, velocity));
+}
+
+Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
+                  double weight_decay) {
+  return lars_norms(value, grad, grad_factor, run, weight_decay, nullptr);
 }
 
 void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
           const SgdArgs& args, const LayerRun& run) {
-  static const auto op = find_op<LarsOp>("lars");
-  check_update(value, grad, velocity);
-  check_run(value, run, rates, 2);
-  const OpScope scope;
-  op.call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor, args.lr,
-          args.clip_elements, ints_of(run));
-  scope.work(0, bytes_of(value, value, grad, velocity, velocity));
+  lars(value, grad, velocity, rates, args, run, nullptr);
+}
+
+Tensor squares_by_layer(const Tensor& a, const Tensor& b, const LayerRun& run) {
+  const Tensor both = at::stack({a.flatten(), b.flatten()}, 1).to(at::kDouble).square();
+  if (run.layers == 1) return both.sum(0, true);
+  if (a.is_cuda()) {  // index_add_ has no order there, and replicas must agree to the bit
+    const Tensor of = layers_of(a, run);
+    Tensors sums;
+    for (int64_t i = 0; i < run.layers; ++i) sums.push_back((both * of.eq(i).unsqueeze(1)).sum(0));
+    return at::stack(sums);
+  }
+  return new_sums(a, run.layers).index_add_(0, layers_of(a, run), both);
+}
+
+Tensor each_of_layer(const Tensor& numbers, const Tensor& value, const LayerRun& run) {
+  const Tensor each = numbers.index_select(0, layers_of(value, run));
+  return each.view(value.sizes()).to(value.scalar_type());
 }
 
 }  // namespace ops

@@ -98,6 +98,44 @@ OwnOp<Signature> find_op(const char* name) {
                               .template typed<Signature>());
 }
 
+/// An op whose twin is the formula of a rule, which is handed to each call: a loop on a CPU, a kernel
+/// on a card.
+template <class Cpu, class Cuda, class Meta>
+void add_rule(OpLibrary& lib, const char* schema, const char* name, Cpu on_cpu, Cuda on_cuda,
+              Meta on_meta) {
+  lib.schemas.def(schema);
+  lib.cpu.impl(name, on_cpu);
+  lib.cuda.impl(name, on_cuda);
+  lib.meta.impl(name, on_meta);
+}
+
+/// An update as an op, and as the same op made by a formula.
+template <class Signature>
+class UpdateOp {
+ public:
+  explicit UpdateOp(const char* name)
+      : loop_(find_op<Signature>(name)),
+        handle_(c10::Dispatcher::singleton().findSchemaOrThrow(text("kuafu::", name).c_str(), "")) {
+  }
+
+  const OwnOp<Signature>& loop() const { return loop_; }
+  /// What the formula returns.
+  template <class F, class... T>
+  auto by_formula(F formula, const T&... tensors) const {
+    std::optional<OwnOpEvent> event;
+    if (are_ops_traced()) {
+      event.emplace(handle_, number_);
+      event->start(tensors...);
+    }
+    return formula();
+  }
+
+ private:
+  OwnOp<Signature> loop_;
+  c10::OperatorHandle handle_;
+  size_t number_ = OwnOpEvent::next_number();
+};
+
 /// Around one op: below autograd, and everything allocated is scratch until it is kept.
 class OpScope {
  public:

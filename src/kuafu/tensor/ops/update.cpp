@@ -125,18 +125,12 @@ using AdamWOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      double, double, double, int64_t, double);
 using SgdOp = void(const Tensor&, const Tensor&, const Tensor&, double, double, double, double);
 
-/// An op whose twin is the formula of a rule, which is handed to each call: a loop on a CPU, a kernel
-/// on a card.
-template <class Cpu, class Cuda, class Meta>
-void add_rule(OpLibrary& lib, const char* schema, const char* name, Cpu on_cpu, Cuda on_cuda,
-              Meta on_meta) {
-  lib.schemas.def(schema);
-  lib.cpu.impl(name, on_cpu);
-  lib.cuda.impl(name, on_cuda);
-  lib.meta.impl(name, on_meta);
-}
-
 }  // namespace
+
+bool has_loop(const Tensor& value) {
+  static const bool is_own = kernel_choice() == KernelChoice::kOwn;
+  return value.is_meta() || (value.is_cpu() && is_own) || has_card_kernel(value);
+}
 
 void add_update_ops(OpLibrary& lib) {
   add_rule(
@@ -163,38 +157,6 @@ void add_update_ops(OpLibrary& lib) {
 namespace ops {
 
 namespace {
-
-/// An update as an op, and as the same op made by a formula.
-template <class Signature>
-class UpdateOp {
- public:
-  explicit UpdateOp(const char* name)
-      : loop_(find_op<Signature>(name)),
-        handle_(c10::Dispatcher::singleton().findSchemaOrThrow(text("kuafu::", name).c_str(), "")) {
-  }
-
-  const OwnOp<Signature>& loop() const { return loop_; }
-  template <class F, class... T>
-  void by_formula(F formula, const T&... tensors) const {
-    std::optional<OwnOpEvent> event;
-    if (are_ops_traced()) {
-      event.emplace(handle_, number_);
-      event->start(tensors...);
-    }
-    formula();
-  }
-
- private:
-  OwnOp<Signature> loop_;
-  c10::OperatorHandle handle_;
-  size_t number_ = OwnOpEvent::next_number();
-};
-
-/// Whether an own loop, or what a meta device has instead, updates it.
-bool has_loop(const Tensor& value) {
-  static const bool is_own = kernel_choice() == KernelChoice::kOwn;
-  return value.is_meta() || (value.is_cpu() && is_own) || has_card_kernel(value);
-}
 
 void update_by(const UpdateOp<AdamWOp>& op, Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
                const AdamWArgs& args, AdamFormula formula) {

@@ -49,4 +49,8 @@ inline void check_update(const Tensor& value, const Tensor& grad, const Tensor& 
               "values are updated in f32 or f64, got ", value.scalar_type());
 }
 
+/// Whether an own loop, a kernel of a card, or what a meta device has instead, updates it; else the
+/// formula of its rule does.
+bool has_loop(const Tensor& value);
+
 }  // namespace kuafu
