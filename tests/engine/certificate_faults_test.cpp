@@ -226,7 +226,7 @@ struct Half {
   double share;   ///< of the sums of absolute terms of a gradient
   double flow;    ///< of what a block gives on
 };
-constexpr Half kHalves[] = {{"f16", 1.02, 0.01, 0.0125}, {"bf16", 1.2, 0.075, 0.1}};
+constexpr Half kHalves[] = {{"f16", 1.02, 0.0125, 0.0125}, {"bf16", 1.2, 0.1, 0.1}};
 
 Overrides in_half(const Half& half) {
   return {{"model.dtype", half.type}, {"train.loss_scale", "1024"}, {"train.steps", "6"}};

@@ -286,24 +286,34 @@ TEST(OwnOptimizer, ThatLeavesSmallStepsOutIsRefuted) {
   EXPECT_NE(why.find("the step of"), std::string::npos) << why;
 }
 
-/// AdamW that decays f32 weights by `share` of what it should. `is_own`: as a rule whose roundings nobody
-/// has derived.
-Registries adamw_that_decays_by(double share, bool is_own) {
+/// A rule of this build that decays f32 weights by `share` of what it should. `is_own`: as a rule whose
+/// roundings nobody has derived.
+Registries decaying_by(double share, bool is_own, const std::string& kind = "adamw") {
   const Registries built_in = builtin_registries();
-  const auto make = [share](const OptimizerPlan& plan) {
-    Rule rule = make_adamw(plan);
-    rule.update = [update = rule.update, share](RulePiece& p, const Rates& rates,
-                                                const Tensor& ratios) {
+  const OptimizerRule original = built_in.optimizers.find(kind);
+  const auto make = [share, original](const OptimizerPlan& plan) {
+    Rule rule = original.make(plan);
+    const auto of_share = [share](RulePiece& p, const auto& body) {
       const double decay = p.weight_decay;
       if (p.value.scalar_type() == at::kFloat) p.weight_decay *= share;
-      update(p, rates, ratios);
+      body();
       p.weight_decay = decay;
+    };
+    rule.update = [update = rule.update, of_share](RulePiece& p, const Rates& rates,
+                                                   const Tensor& ratios) {
+      of_share(p, [&] { update(p, rates, ratios); });
+    };
+    if (!rule.measure) return rule;
+    rule.measure = [measure = rule.measure, of_share](RulePiece& p, const Rates& rates) {
+      Tensor norms;
+      of_share(p, [&] { norms = measure(p, rates); });
+      return norms;
     };
     return rule;
   };
-  oracle::UpdateRule formula = built_in.updates.find("adamw");
+  oracle::UpdateRule formula = built_in.updates.find(kind);
   if (is_own) formula.rounding = {};
-  return with("decaying", {.keys = built_in.optimizers.find("adamw").keys, .make = make}, formula);
+  return with("decaying", {.keys = original.keys, .make = make}, formula);
 }
 
 // A decay of 1e-6 is 17 roundings of each weight, within the bounds of all of them.
@@ -312,11 +322,26 @@ TEST(OwnOptimizer, ThatLeavesTheDecayOutIsRefuted) {
   for (const bool is_own : {true, false}) {
     for (const char* type : {"f32", "bf16"}) {
       const Overrides plan = both(slow, {{"model.dtype", type}});
-      expect_equal(adamw_that_decays_by(1, is_own), "decaying", plan);
+      expect_equal(decaying_by(1, is_own), "decaying", plan);
       for (const double share : {0, -1}) {
-        const std::string why = verdict_of(adamw_that_decays_by(share, is_own), "decaying", plan);
+        const std::string why = verdict_of(decaying_by(share, is_own), "decaying", plan);
         EXPECT_NE(why.find("; native different"), std::string::npos) << share << type << why;
         EXPECT_NE(why.find("along the weights, the step of"), std::string::npos) << why;
+      }
+    }
+  }
+}
+
+// The same of rules by layers, whose ratio makes rate x decay of a layer 2e-6 and more.
+TEST(OwnOptimizer, OfLayersThatLeavesTheDecayOutIsRefuted) {
+  for (const bool is_own : {true, false}) {
+    for (const auto& [kind, lr] : {std::pair{"lamb", "0.02"}, {"lars", "1"}}) {
+      const Overrides plan = {
+          {"optimizer.lr", lr}, {"optimizer.weight_decay", "0.01"}, {"model.dtype", "f32"}};
+      expect_equal(decaying_by(1, is_own, kind), "decaying", plan);
+      for (const double share : {0, -1}) {
+        const std::string why = verdict_of(decaying_by(share, is_own, kind), "decaying", plan);
+        EXPECT_NE(why.find("; native different"), std::string::npos) << kind << is_own << why;
       }
     }
   }

@@ -19,6 +19,9 @@
 // orthogonal to the step, along the weights, in a layer of a thousand elements from rate x decay = 12 u
 // on, 7e-7 in f32. (In f32 a decay of 1 u is lost in the rounding of the weight itself.)
 //
+// A trust ratio is one number of a layer too: the norms it is made of are sums in f64, and what their
+// elements are off by at random adds up to less of them than of one element.
+//
 // The errors are told as shares of the bound, in units of `whole`.
 
 #include <algorithm>

@@ -283,7 +283,7 @@ class UpdateCheck {
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
       if (is_matrix(after_, name)) scale = compare_matrix(name, found->second - w, scale, all_lost);
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
-      if (rounding_.ratio == Ratio::kNone && !is_matrix(after_, name)) {
+      if (!is_matrix(after_, name)) {
         const auto by = lost.find(name);
         compare_along({name,
                        before_.at(name),
