@@ -219,6 +219,13 @@ TEST(SuiteCommand, ComputesColumnsAndClaimsAndRunsNothingAnewForThem) {
   expect_has(again.err, "4 of 4 cases were finished before; 0 to run");
   expect_has(again.out, "  holds       two ranks: 1 of 1");
   EXPECT_EQ(results(out), before);
+  // The same three lines further down, of a file with another name: nothing has changed.
+  const std::string moved = folder / "moved.toml";
+  test::write_text(moved,
+                   "# one\n# two\n# three\n" + sweep + claim("two ranks", "all(ranks == 2)"));
+  const Output third = run_suite(moved, out);
+  EXPECT_EQ(third.code, 0) << third.err;
+  EXPECT_EQ(third.err.find("have changed"), std::string::npos) << third.err;
   // The report has the record's own; with --suite those of the file.
   const Process::Environment told = {{"KUAFU_PYTHON", teller_in(folder)}};
   const Output own = front({"report", out, "--text"}, told);

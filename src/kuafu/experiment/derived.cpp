@@ -64,6 +64,17 @@ Derived read(const Json& json) {
   return out;
 }
 
+/// What is computed, wherever it is written.
+Json without_places(Json derived) {
+  if (!derived.is_object()) return derived;
+  derived.erase("suite");
+  for (const char* const kind : {"columns", "claims", "figures"}) {
+    if (!derived.contains(kind)) continue;
+    for (Json& row : derived[kind]) row.erase("line");
+  }
+  return derived;
+}
+
 }  // namespace
 
 Json to_json(const Derived& derived) {
@@ -111,10 +122,9 @@ Derived derived_of(const Json& json, const std::string& origin) {
 bool renew_derived(Json& header, const Derived& derived) {
   const Json before = header.value("derived", Json());
   const Json now = derived.is_empty() ? Json() : to_json(derived);
-  if (before == now) return false;
   header.erase("derived");
   if (!now.is_null()) header["derived"] = now;
-  return true;
+  return without_places(before) != without_places(now);
 }
 
 }  // namespace kuafu

@@ -62,7 +62,8 @@ struct Derived {
 Json to_json(const Derived& derived);
 Derived derived_of(const Json& json, const std::string& origin);
 
-/// Puts them into the first line of a record, or takes them out; whether that changed it.
+/// Puts them into the first line of a record, or takes them out; whether that changed what is computed: other
+/// lines of the suite, or another name of its file, do not.
 bool renew_derived(Json& header, const Derived& derived);
 
 }  // namespace kuafu
