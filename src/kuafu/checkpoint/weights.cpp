@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/checkpoint/weights.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -21,13 +22,23 @@ bool is_state(const Checkpoint& from, const std::string& name, const std::string
 }
 
 /// The first of `count` numbers whose exponent has all its bits, which says infinite or no number;
-/// -1: there is none.
+/// -1: there is none. Looked for in blocks: a loop that may end anywhere is not vectorised.
 template <class Bits>
 int64_t first_not_finite(const std::vector<char>& bytes, Bits exponent) {
-  for (size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+  constexpr int64_t kBlock = 4096;
+  const auto count = static_cast<int64_t>(bytes.size() / sizeof(Bits));
+  const auto is_one = [&](int64_t i) {
     Bits bits;
-    std::memcpy(&bits, bytes.data() + at, sizeof bits);
-    if ((bits & exponent) == exponent) return static_cast<int64_t>(at / sizeof(Bits));
+    std::memcpy(&bits, bytes.data() + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    return static_cast<Bits>((bits & exponent) == exponent);
+  };
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t end = std::min(count, first + kBlock);
+    Bits any = 0;
+    for (int64_t i = first; i < end; ++i) any |= is_one(i);
+    if (any == 0) continue;
+    while (is_one(first) == 0) ++first;
+    return first;
   }
   return -1;
 }
