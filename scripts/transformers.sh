@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The Python that has Hugging Face's transformers beside .venv's PyTorch, for tests/hf/transformers_test.py:
-#   scripts/transformers.sh --install      makes .venv-transformers, 200 MB; quick where nothing is missing
+#   scripts/transformers.sh --install      makes .venv-transformers, 500 MB; quick where nothing is missing
 #   scripts/transformers.sh FILE.py ...    runs a program in it; fails with 77 where it is not there
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd - >/dev/null 2>&1 || cd "$root"

@@ -24,9 +24,9 @@ using test::Output;
 using test::TemporaryFolder;
 
 const std::vector<std::string> kCommands = {
-    "run",    "suite",       "explain",  "list",     "report",   "compare",
-    "doctor", "conformance", "matrix",   "fuzz",     "export",   "import",
-    "merge",  "new",         "frontier", "tokenize", "generate", "perplexity"};
+    "run",         "suite",    "explain",  "list",       "report", "compare", "doctor",
+    "conformance", "matrix",   "fuzz",     "export",     "import", "merge",   "new",
+    "frontier",    "tokenize", "generate", "perplexity", "embed"};
 
 void expect_misuse(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& words) {

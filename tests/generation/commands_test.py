@@ -271,9 +271,76 @@ class Perplexity(Trained):
     def test_what_is_wrong_is_told_before_anything_runs(self):
         for more, words in ((["--file", "/nowhere"], 'cannot read the text "/nowhere"'), (self.text("a"), "it has 1 token"), (self.text(""), "it is empty"),
                             ([*self.text("abc"), "--stride", "31"], "--stride 31: allowed: from 1 to model.sequence = 30; nearest: 30"),
-                            ([*self.text("abc"), "--stride", "0"], "--stride 0: allowed"), ([], "--file is required"),
+                            ([*self.text("abc"), "--stride", "0"], "--stride 0: allowed"),
+                            ([*self.text("abc"), "--stride", "abc"], '--stride: "abc" is no whole number'), ([], "--file is required"),
                             ([*self.text("abc"), "--json", "/proc/x"], "--json: cannot write /proc/x"),
                             ([*self.text("abc"), "--world", "simulated"], "foretells no token")):
+            with self.subTest(words=words):
+                self.assertIn(words, page.kuafu(*self.words(*more), code=2))
+
+
+class Embed(page.Trips):
+    MODEL = ["model.kind=bert", *MODEL, "train.batch=4"]
+
+    @classmethod
+    def setUpClass(cls):
+        own = page.tempfile.TemporaryDirectory()
+        cls.addClassCleanup(own.cleanup)
+        cls.saved = os.path.join(own.name, "saved")
+        page.train(cls.saved, [*cls.MODEL, "data.kind=synthetic", "train.steps=2"])
+
+    def words(self, *more, settings=()):
+        return ["embed", "/dev/null", "--checkpoint", self.saved, *(w for s in [*page.SMALL, *self.MODEL, *settings] for w in ("--set", s)), *more]
+
+    def vectors(self, *more, settings=()):
+        out = self.path("found.json")
+        done = subprocess.run([page.KUAFU, *self.words("--json", out, *more, settings=settings)], capture_output=True, check=False, encoding="utf-8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(out, encoding="utf-8") as file:
+            document = json.load(file)
+        printed = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([t["vector"] for t in document["embedding"]["texts"]], printed)
+        return printed, document["embedding"]
+
+    def texts(self, *lines):
+        with open(self.path("texts"), "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        return ["--file", self.path("texts")]
+
+    def near(self, ours, theirs):
+        self.assertEqual(len(ours), len(theirs))
+        for a, b in zip(ours, theirs):
+            self.assertEqual(len(a), 24)
+            self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 1e-12)
+
+    def test_are_those_of_one_rank_in_the_order_of_the_texts(self):
+        some = self.texts("a text", "ünïcode", "b text", "x", "c text", "d text", "e text", "a text")
+        one, told = self.vectors(*some)
+        self.assertEqual([t["tokens"] for t in told["texts"]], [6, 9, 6, 1, 6, 6, 6, 6])
+        self.assertEqual((told["forwards"], told["batch"], told["pooling"], told["unit"]), (4, 4, "mean", False))
+        self.near([one[0]], [one[7]])
+        for plan in (PLANS[0], PLANS[1], [*PLANS[2], "train.batch=2"], ["parallel.pipeline.size=2", "train.micro_batch=2"]):
+            self.near(self.vectors(*some, settings=plan)[0], one)
+        self.near(self.vectors(*some, "--world", "mpi", settings=PLANS[0])[0], one)
+        self.near(self.vectors("--text", "x")[0], [one[3]])
+
+    def test_unit_first_and_cut(self):
+        long = self.texts("twenty bytes of text", "short")
+        for vector in self.vectors(*long, "--unit")[0]:
+            self.assertAlmostEqual(sum(x * x for x in vector), 1, delta=1e-12)
+        cut, told = self.vectors(*long, "--cut", "6")
+        self.assertEqual([t["tokens"] for t in told["texts"]], [6, 5])
+        self.near([cut[0]], self.vectors("--text", "twenty")[0])
+        self.assertNotEqual(self.vectors(*long, "--pooling", "first")[0], self.vectors(*long)[0])
+
+    def test_what_is_wrong_is_told_before_anything_runs(self):
+        for more, words in (([], "there is no text; give --text TEXT, or --file FILE"), (["--text", "a", "--file", "b"], "--text and --file both give texts"),
+                            (["--text", "a" * 31], "--text: it has 31 tokens, and model.sequence = 30"), (self.texts("a", ""), "texts:2: it is empty"),
+                            (["--text", "a", "--cut", "0"], "--cut 0: allowed"), (["--text", "a", "--cut", "few"], '--cut: "few" is no whole number'),
+                            (["--text", "a", "--pooling", "max"], '"max" is none of mean, first'), (["--text", "a", "--world", "simulated"], "it embeds nothing"),
+                            (["--text", "a", "--json", "/proc/x"], "--json: cannot write /proc/x"),
+                            (["--text", "a", "--set", "model.kind=gpt"], 'model.kind = "gpt" embeds no text'),
+                            (["--text", "a", "--set", "parallel.tensor.mode=1d-sp", "--set", "parallel.tensor.size=2"], "shares the positions of a sequence among ranks")):
             with self.subTest(words=words):
                 self.assertIn(words, page.kuafu(*self.words(*more), code=2))
 

@@ -142,6 +142,25 @@ Tensor oracle_logits(const Plan& plan, const std::vector<int64_t>& tokens) {
   return whole_logits(plan, tokens, 1);
 }
 
+Tensor oracle_last_input(const Plan& plan, const std::vector<std::vector<int64_t>>& texts) {
+  const auto model = oracle::make_model(plan.model, plan.train.seed);
+  const oracle::Tensors weights = lively_weights(*model);
+  const int64_t samples = std::ssize(texts), s = std::ssize(texts[0]);
+  Tokens tokens{.inputs = {}, .targets = {}, .samples = samples, .sequence = s, .predictions = s};
+  for (const auto& row : texts) {
+    tokens.inputs.insert(tokens.inputs.end(), row.begin(), row.end());
+  }
+  tokens.is_pair = true;
+  tokens.segments.assign(tokens.inputs.size(), 0);
+  const oracle::Samples all{.tokens = tokens, .batch = samples, .is_training = false};
+  oracle::Flow flow;
+  for (size_t b = 0; b + 1 < model->blocks().size(); ++b) {
+    oracle::Extra extra;
+    flow = model->forward(b, flow, weights, all, extra);
+  }
+  return flow[0];
+}
+
 // As tests/oracle/engine_test.cpp derives it: sums of up to 144 terms, 8 a block and head, of two
 // blocks and a head, errors at random, l = 4. The largest logit stands for the terms that make one,
 // which are up to sqrt(32) times as large together where they are of any sign.

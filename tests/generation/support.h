@@ -30,6 +30,8 @@ Asked asked_of(const Plan& plan);
 Tensor oracle_logits(const Plan& plan, const Asked& asked);
 /// (1, sequence, vocab): of all positions of one sample.
 Tensor oracle_logits(const Plan& plan, const std::vector<int64_t>& tokens);
+/// (samples, sequence, hidden): what the oracle's last block takes; texts are first segments.
+Tensor oracle_last_input(const Plan& plan, const std::vector<std::vector<int64_t>>& texts);
 /// How far f64 logits may be from the oracle's.
 double logit_tolerance(const Tensor& expected);
 

@@ -43,9 +43,14 @@ class Refused : public testing::Test {
   std::string refusal() const {
     return message_of<ConfigError>([&] { Folder{path_}; });
   }
-  /// The same model in one file, whose tensors a test names and shapes.
+  /// What is said of the same model in one file, whose tensors a test names and shapes.
   template <class Change>
   std::string rewritten(const Change& change) {
+    rewrite(change);
+    return refusal();
+  }
+  template <class Change>
+  void rewrite(const Change& change) {
     std::vector<TensorBytes> tensors;
     const std::vector<Mapped> all = mapping(family_of(model_), model_);
     for (const Mapped& t : all) {
@@ -58,7 +63,6 @@ class Refused : public testing::Test {
       writer.add(std::vector<char>(static_cast<size_t>(t.bytes())).data());
     }
     writer.finish();
-    return refusal();
   }
 
   TemporaryFolder folder_;
@@ -143,6 +147,45 @@ TEST_F(RefusedBert, ThatKuafuHasNot) {
   expect_says(config("is_decoder", true), {"is_decoder is true", "false"});
   expect_says(config("type_vocab_size", 1), {"type_vocab_size is 1", "2"});
   expect_says(config("position_embedding_type", "relative_key"), {"\"absolute\""});
+}
+
+// BertForMaskedLM has no pooler and no next sentence, BertModel the pooler alone.
+TEST_F(RefusedBert, NoHeadThatIsMissingAsAWhole) {
+  const std::vector<std::vector<std::string>> parts = {{"cls.predictions."},
+                                                       {"bert.pooler."},
+                                                       {"cls.seq_relationship."},
+                                                       {"bert.pooler.", "cls.seq_relationship."},
+                                                       {"cls."},
+                                                       {"cls.", "bert.pooler."}};
+  for (const auto& left_out : parts) {
+    const auto is_out = [&](const std::string& name) {
+      return std::ranges::any_of(left_out, [&](auto& part) { return name.starts_with(part); });
+    };
+    rewrite([&](std::vector<TensorBytes>& all) {
+      std::erase_if(all, [&](const TensorBytes& t) { return is_out(t.name); });
+    });
+    const Folder there(path_);
+    size_t absent = 0;
+    for (const Mapped& ours : mapping(Family::kBert, model_)) {
+      const bool is_there = std::ranges::count(there.tensors(), ours.name, &Mapped::name) > 0;
+      EXPECT_EQ(is_there, !is_out(ours.parts[0].name)) << ours.name;
+      if (!is_there) {
+        EXPECT_EQ(there.absent().at(absent++).name, ours.name);
+      }
+    }
+    EXPECT_EQ(absent, there.absent().size());
+  }
+}
+
+TEST_F(RefusedBert, AHeadInPart) {
+  for (const char* one :
+       {"cls.predictions.bias", "cls.predictions.transform.dense.weight", "bert.pooler.dense.bias",
+        "cls.seq_relationship.weight", "bert.embeddings.word_embeddings.weight"}) {
+    const std::string said = rewritten([&](std::vector<TensorBytes>& all) {
+      std::erase_if(all, [&](const TensorBytes& t) { return t.name == one; });
+    });
+    expect_says(said, {"has no tensor ", one});
+  }
 }
 
 TEST_F(RefusedVit, ThatKuafuHasNot) {

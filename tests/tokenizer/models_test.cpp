@@ -38,6 +38,17 @@ TEST(Bpe, HasOneUnknownTokenForARunIfTheyAreFused) {
   EXPECT_EQ(ids_of(bpe(vocab, Json::array()), "xya"), Ids{0});
 }
 
+// What a caller of transformers makes batches with says nothing of a text's own tokens.
+TEST(Files, KeepTheLengthOfATextWhateverTheySayOfBatches) {
+  const Json plain = file_of(word_level({"a", "b"}), {{"pre_tokenizer", {{"type", "Whitespace"}}}});
+  Json cut = plain;
+  cut["truncation"] = {{"max_length", 2}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  cut["padding"] = {{"strategy", {{"Fixed", 128}}}, {"pad_id", 0}};
+  const std::string words = "a b a b a";  // five tokens
+  EXPECT_EQ(ids_of(cut, words), ids_of(plain, words));
+  EXPECT_EQ(ids_of(cut, words).size(), 5);
+}
+
 TEST(Bpe, FallsBackToBytes) {
   const Json vocab = {{"a", 0}, {"<0xC3>", 1}, {"<0xA9>", 2}, {"?", 3}};
   EXPECT_EQ(ids_of(bpe(vocab, Json::array(), {{"unk_token", "?"}, {"byte_fallback", true}}), "éaß"),

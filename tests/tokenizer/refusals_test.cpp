@@ -21,8 +21,6 @@ TEST(Refusals, NameFileMemberAndWhatIsAllowed) {
   expect_refused(file_of(word_level({}), {{"pre_tokenizer", {{"type", "ByteLevl"}}}}),
                  {"pre_tokenizer.type", "did you mean \"ByteLevel\"?"});
   expect_refused(file_of(word_level({}), {{"decoders", 1}}), {"decoders", "\"decoder\""});
-  expect_refused(file_of(word_level({}), {{"truncation", {{"max_length", 4}}}}),
-                 {"truncation is an object", "allowed: null"});
   expect_refused({{"version", "2.0"}, {"model", word_level({})}}, {"version", "1.0"});
   expect_refused({{"version", "1.0"}}, {"has no member model"});
   expect_refused(file_of({{"type", "BPE"}, {"vocab", {{"a", -1}}}, {"merges", Json::array()}}),

@@ -206,6 +206,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_run_commands(app, call);
   add_generate_command(app, call);
   add_perplexity_command(app, call);
+  add_embed_command(app, call);
   add_sweep_commands(app, call);
   add_weights_commands(app, call);
   add_tokenize_command(app, call);

@@ -23,6 +23,18 @@ void refuse_file_conflicts(const CLI::App& app);
 /// Accepts the given words only; the message has the nearest.
 CLI::Validator one_of(const std::vector<std::string>& allowed);
 
+/// A number written out to its end; what it may be is told by the worker.
+template <class Number>
+CLI::Validator any_number(const char* kind) {
+  return CLI::Validator(
+      [kind](const std::string& given) {
+        std::istringstream in(given);
+        Number value{};
+        return (in >> value) && in.eof() ? std::string() : text(in_quotes(given), " is no ", kind);
+      },
+      "");
+}
+
 /// Accepts a number from `least` on, written out to its end.
 template <class Number>
 CLI::Validator number_from(Number least, const std::string& kind) {
@@ -62,6 +74,7 @@ void add_weights_options(CLI::App& app, WorkerCall& call);
 void add_run_commands(CLI::App& app, FrontCall& call);        ///< run, explain, frontier
 void add_generate_command(CLI::App& app, FrontCall& call);    ///< generate
 void add_perplexity_command(CLI::App& app, FrontCall& call);  ///< perplexity
+void add_embed_command(CLI::App& app, FrontCall& call);       ///< embed
 void add_sweep_commands(CLI::App& app, FrontCall& call);      ///< suite, merge, compare, report
 void add_check_commands(CLI::App& app, FrontCall& call);      ///< matrix, fuzz, conformance
 void add_weights_commands(CLI::App& app, FrontCall& call);    ///< export, import

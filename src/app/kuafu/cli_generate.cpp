@@ -8,18 +8,6 @@
 namespace kuafu {
 namespace {
 
-/// A number written out to its end.
-template <class Number>
-CLI::Validator number(const char* kind) {
-  return CLI::Validator(
-      [kind](const std::string& given) {
-        std::istringstream in(given);
-        Number value{};
-        return (in >> value) && in.eof() ? std::string() : text(in_quotes(given), " is no ", kind);
-      },
-      "");
-}
-
 /// Of Philox: any number of 64 bits.
 CLI::Validator seed() {
   return CLI::Validator(
@@ -37,18 +25,18 @@ CLI::Validator seed() {
 void add_sampling_options(CLI::App& app, GenerateCall& call) {
   app.add_option("--tokens", call.tokens,
                  "tokens to generate for each prompt, at most (default: up to model.sequence)")
-      ->check(number<int64_t>("whole number"))
+      ->check(any_number<int64_t>("whole number"))
       ->type_name("N");
   app.add_option("--temperature", call.temperature,
                  "draw by softmax(logits / T); 0 (default): always the most likely token")
-      ->check(number<double>("number"))
+      ->check(any_number<double>("number"))
       ->type_name("T");
   app.add_option("--top-k", call.top_k, "draw from the K most likely tokens")
-      ->check(number<int64_t>("whole number"))
+      ->check(any_number<int64_t>("whole number"))
       ->type_name("K");
   app.add_option("--top-p", call.top_p,
                  "draw from the most likely tokens that together have probability P")
-      ->check(number<double>("number"))
+      ->check(any_number<double>("number"))
       ->type_name("P");
   app.add_option("--seed", call.seed, "of what is drawn, from 0 to 2^64 - 1 (default 0)")
       ->check(seed())

@@ -12,6 +12,7 @@ void add_perplexity_command(CLI::App& app, FrontCall& call) {
   sub.add_option("--stride", perplexity.stride,
                  "tokens from one window of model.sequence to the next (default: model.sequence, "
                  "side by side)")
+      ->check(any_number<int64_t>("whole number"))
       ->type_name("N");
   add_weights_options(sub, perplexity.worker);
   sub.add_option("--json", perplexity.worker.json, "write the document of docs/perplexity.md")

@@ -59,6 +59,8 @@ Exit codes: 0 written, 2 no complete checkpoint, damaged weights, or a file that
       ->required()
       ->type_name("DIR");
   add_format(in, call.imported.format);
+  in.add_flag("--plan-only", call.imported.is_plan_only,
+              "write DIR/plan.toml alone, for commands that take the weights by --init");
   list_option(in, "--plugin", call.imported.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
   in.footer(R"(Examples:
@@ -66,6 +68,8 @@ Exit codes: 0 written, 2 no complete checkpoint, damaged weights, or a file that
   kuafu run plan.toml --checkpoint begun --resume
   kuafu import opt-125m --format hf --out begun
   kuafu run begun/plan.toml --checkpoint begun --resume --set data.tokenizer=opt-125m/tokenizer.json --set data.path=text
+  kuafu import opt-6.7b --format hf --plan-only --out opt
+  kuafu run opt/plan.toml --init opt-6.7b --set data.tokenizer=opt-6.7b/tokenizer.json --set data.path=text
 
 The plan must have the model that the file names; its optimizer begins anew at step 0.
 Exit codes: 0 written, 2 a file that is damaged, lacks, adds or misshapes a tensor, or holds an element that

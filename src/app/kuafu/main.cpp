@@ -28,6 +28,7 @@ int dispatch(const FrontCall& call) {
   }
   if (call.command == "generate") return generate_command(call.generate);
   if (call.command == "perplexity") return perplexity_command(call.perplexity);
+  if (call.command == "embed") return embed_command(call.embed);
   if (call.command == "conformance") return conformance_command(call.conformance);
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "export") return export_command(call.exported);

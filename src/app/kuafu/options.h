@@ -77,6 +77,14 @@ struct PerplexityCall {
   std::optional<int64_t> stride;
 };
 
+/// `kuafu embed`; numbers are as they were given, empty = the worker's default.
+struct EmbedCall {
+  WorkerCall worker;
+  std::string text, file;  ///< one of them
+  std::string pooling, cut;
+  bool is_unit = false;
+};
+
 /// `kuafu conformance`.
 struct ConformanceCall {
   std::vector<std::string> schemes, sequences, models, schedules, optimizers, policies;
@@ -118,6 +126,7 @@ struct ImportCall {
   std::string file;                    ///< of `hf` a folder
   std::string out;                     ///< folder of checkpoints
   std::string format = "safetensors";  ///< or "hf"
+  bool is_plan_only = false;
   std::vector<std::string> plugins;
 };
 
@@ -186,6 +195,7 @@ struct FrontCall {
   WorkerCall worker;
   GenerateCall generate;
   PerplexityCall perplexity;
+  EmbedCall embed;
   ConformanceCall conformance;
   SuiteCall suite;
   ExportCall exported;
@@ -210,6 +220,7 @@ Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& 
 int worker_command(const std::string& command, const WorkerCall& call);
 int generate_command(const GenerateCall& call);
 int perplexity_command(const PerplexityCall& call);
+int embed_command(const EmbedCall& call);
 int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int export_command(const ExportCall& call);

@@ -130,9 +130,21 @@ int perplexity_command(const PerplexityCall& call) {
   return run_guarded(launched(words, call.worker), call.worker, Guarded::kForward);
 }
 
+int embed_command(const EmbedCall& call) {
+  split_pairs(call.worker.sets, "--set");
+  std::vector<std::string> words = worker_words("embed", call.worker);
+  if (!call.text.empty()) words.push_back(text("--text=", call.text));
+  if (!call.file.empty()) words.push_back(text("--file=", call.file));
+  if (!call.pooling.empty()) words.push_back(text("--pooling=", call.pooling));
+  if (!call.cut.empty()) words.push_back(text("--cut=", call.cut));
+  if (call.is_unit) words.emplace_back("--unit");
+  return run_guarded(launched(words, call.worker), call.worker, Guarded::kForward);
+}
+
 int import_command(const ImportCall& call) {
   std::vector<std::string> words = {worker_path(), "import",   call.file,  "--out",
                                     call.out,      "--format", call.format};
+  if (call.is_plan_only) words.emplace_back("--plan-only");
   for (const auto& plugin : call.plugins) words.insert(words.end(), {"--plugin", plugin});
   become(words);
 }

@@ -25,7 +25,6 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/dataset/no_data.h"
 #include "kuafu/engine/saving/given_weights.h"
-#include "kuafu/generation/generate.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -43,6 +42,29 @@ int exit_code_of(const std::exception& e) {
 }
 
 }  // namespace
+
+GivenTexts given_texts(const std::optional<std::string>& one, const std::string& option,
+                       const std::string& file, const std::string& what) {
+  KUAFU_REQUIRE(one || !file.empty(), "there is no ", what, "; give ", option,
+                " TEXT, or --file FILE with one a line");
+  KUAFU_REQUIRE(!one || file.empty(), option, " and --file both give ", what,
+                "s; give one of them");
+  if (one) return {{*one, option}};
+  std::string bytes = read_file(file, what + "s");
+  // Some editors mark UTF-8 so; it is no part of the text.
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (bytes.starts_with(kByteOrderMark)) bytes.erase(0, kByteOrderMark.size());
+  GivenTexts all;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t end = std::min(bytes.find('\n', at), bytes.size());
+    std::string line = bytes.substr(at, end - at);
+    if (line.ends_with('\r')) line.pop_back();
+    all.emplace_back(line, text(file, ":", all.size() + 1));
+    at = end + 1;
+  }
+  KUAFU_REQUIRE(!all.empty(), file, " has no ", what, "; give one a line");
+  return all;
+}
 
 void add_forward_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
@@ -90,7 +112,7 @@ void ForwardCommand::prepare() {
   registries_ = load_registries(options_);
   initialise_tensors();
   plan_ = placed_plan(launched_ranks(world_));
-  const Plan of_forward = plan_of_generation(plan_);
+  const Plan of_forward = plan_of_forward(plan_);
   text_.emplace(plan_.data, plan_.model);
   take_text();
   if (device_of(options_, world_, plan_) == "cuda") compute_on(at::kCUDA);

@@ -7,12 +7,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "app/worker/options.h"
 #include "kuafu/checkpoint/weights.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/requests.h"
+#include "kuafu/generation/generate.h"
 #include "kuafu/generation/token_text.h"
 #include "kuafu/record/json.h"
 
@@ -33,6 +36,8 @@ class ForwardCommand {
   int operator()();
 
  protected:
+  /// The plan of its forwards. Throws ConfigError for a model that has none.
+  virtual Plan plan_of_forward(const Plan& plan) const { return plan_of_generation(plan); }
   /// Its own options, and the files that they name.
   virtual void read() = 0;
   /// Samples that can go forward at a time; train.batch of them at most do.
@@ -53,7 +58,7 @@ class ForwardCommand {
   void write(const char* member, const Json& made, const std::string& why = "") const;
 
   const WorkerOptions& options_;
-  Plan plan_;  ///< of the forward: plan_of_generation()
+  Plan plan_;  ///< plan_of_forward()
   std::optional<TokenText> text_;
   std::atomic<int> stopped_ = 0;  ///< the signal that ended it; 0: none did
 
@@ -73,6 +78,13 @@ class ForwardCommand {
   Json head_;
   Requests requests_;
 };
+
+/// Texts, and where each is from: "--prompt", "prompts.txt:3".
+using GivenTexts = std::vector<std::pair<std::string, std::string>>;
+/// `one`, of the option `option`, or one a line of a file, a BOM and carriage returns aside; `what`:
+/// "prompt". Throws ConfigError for neither, both, and a file without a line.
+GivenTexts given_texts(const std::optional<std::string>& one, const std::string& option,
+                       const std::string& file, const std::string& what);
 
 /// World, weights and document of such a command.
 void add_forward_options(CLI::App& app, WorkerOptions& options);

@@ -30,7 +30,7 @@ class GenerateRun final : public ForwardCommand {
  private:
   void read() override {
     sampling_ = sampling_of(how_);
-    given_ = given_prompts(how_);
+    given_ = given_texts(how_.prompt, "--prompt", how_.file, "prompt");
   }
 
   int64_t samples() const override { return std::ssize(given_); }
@@ -130,7 +130,7 @@ class GenerateRun final : public ForwardCommand {
 
   const GenerateOptions& how_;
   Sampling sampling_;
-  std::vector<std::pair<std::string, std::string>> given_;  ///< prompts and their places
+  GivenTexts given_;
   std::vector<Prompt> prompts_;
   std::string cache_;  ///< "on", "off", or why there is none
 };

@@ -1,39 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/generate_options.h"
 
-#include <string_view>
-
 #include <CLI/CLI.hpp>
 
 #include "app/worker/forward_command.h"
-#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
 
 namespace kuafu {
-
-std::vector<std::pair<std::string, std::string>> given_prompts(const GenerateOptions& how) {
-  KUAFU_REQUIRE(how.prompt || !how.file.empty(),
-                "there is no prompt; give --prompt TEXT, or --file FILE with one a line");
-  KUAFU_REQUIRE(!how.prompt || how.file.empty(),
-                "--prompt and --file both give prompts; give one of them");
-  if (how.prompt) return {{*how.prompt, "--prompt"}};
-  std::string bytes = read_file(how.file, "prompts");
-  // Some editors mark UTF-8 so; it is no part of the text.
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (bytes.starts_with(kByteOrderMark)) bytes.erase(0, kByteOrderMark.size());
-  std::vector<std::pair<std::string, std::string>> all;
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t end = std::min(bytes.find('\n', at), bytes.size());
-    std::string line = bytes.substr(at, end - at);
-    if (line.ends_with('\r')) line.pop_back();
-    all.emplace_back(line, text(how.file, ":", all.size() + 1));
-    at = end + 1;
-  }
-  KUAFU_REQUIRE(!all.empty(), how.file, " has no prompt; give one a line");
-  return all;
-}
 
 Sampling sampling_of(const GenerateOptions& how) {
   const Sampling sampling{.temperature = how.temperature.value_or(0),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/given_weights.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -90,6 +91,7 @@ void check_tensors(const GivenWeights& from, const Registries& registries) {
   const std::string of_model = text("the model (", from.plan.model.kind, ")");
   for (const auto& [name, shape] : expected) {
     names.push_back(name);
+    if (std::ranges::count(from.weights.absent, name) > 0) continue;
     const auto found = there.find(name);
     KUAFU_REQUIRE(found != there.end(), from.weights.path, " has no tensor ", name, ", which ",
                   of_model, " has, of ", to_string(shape));
@@ -129,6 +131,7 @@ GivenWeights opened_hf(const std::string& path, const Registries& registries,
   const std::string toml = text("data.kind = \"synthetic\"\n", model_toml(written));
   GivenWeights out{resolved_plan(toml, path + "/config.json as a plan", registries, plugins),
                    {path, {}, {}}};
+  for (const hf::Mapped& tensor : folder->absent()) out.weights.absent.push_back(tensor.name);
   auto by_name = std::make_shared<std::map<std::string, const hf::Mapped*>>();
   for (const hf::Mapped& tensor : folder->tensors()) {
     out.weights.tensors.push_back({tensor.name, folder->type(), tensor.shape, nullptr});
@@ -166,6 +169,10 @@ GivenWeights checked(GivenWeights from, const Registries& registries) {
 }
 
 }  // namespace
+
+std::string words_of_absent(const NamedWeights& weights) {
+  return weights.absent.empty() ? "" : text(weights.path, " has no ", join(weights.absent));
+}
 
 /// The model's keys, those that are not the defaults.
 std::string model_toml(const Plan& plan) {

@@ -12,7 +12,8 @@
 namespace kuafu {
 
 /// Weights that a run may begin with, and a plan of their model, whose other keys are defaults. Those
-/// that open them hold tensors to the model: none is missing, none is too many, each has its shape.
+/// that open them hold tensors to the model: none is missing but those of NamedWeights::absent, none is too
+/// many, each has its shape.
 struct GivenWeights {
   Plan plan;
   NamedWeights weights;
@@ -30,6 +31,10 @@ GivenWeights open_hf_folder(const std::string& path, const Registries& registrie
 /// is of another model than the plan's, with the key.
 NamedWeights open_init(std::string_view option, const std::string& path, const Plan& plan,
                        const Registries& registries, const std::vector<std::string>& plugins);
+
+/// "no head.transform.weight, head.norm.weight, ...": what a model with a head has and these have not; empty:
+/// all are there.
+std::string words_of_absent(const NamedWeights& weights);
 
 /// [model] of a plan: keys that are not the defaults.
 std::string model_toml(const Plan& plan);

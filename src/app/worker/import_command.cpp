@@ -40,6 +40,22 @@ std::string plugin_words(const std::vector<std::string>& plugins) {
   return words;
 }
 
+/// What was asked for, and all there is of weights without a head: a checkpoint would lack a part.
+int write_plan_alone(const ImportOptions& options, const GivenWeights& from) {
+  const std::string file = options.out + "/plan.toml", absent = words_of_absent(from.weights);
+  KUAFU_REQUIRE(!std::filesystem::exists(file), "--out: there is a ", file,
+                "; choose another folder");
+  make_writable_folder(options.out, "--out");
+  replace_file(file, model_toml(from.plan));
+  const std::string begin = text(file, " --init ", options.file, plugin_words(options.plugins));
+  std::cout << "written: " << file << " and no checkpoint"
+            << (absent.empty() ? "" : ", for " + absent) << "; begin with: kuafu run " << begin
+            << (absent.empty() ? ""
+                               : ", which gives these their first values, or kuafu embed " + begin)
+            << "\n";
+  return kOk;
+}
+
 }  // namespace
 
 int import_command(const ImportOptions& options) {
@@ -50,6 +66,8 @@ int import_command(const ImportOptions& options) {
   const bool is_hf = options.format == "hf";
   const GivenWeights from = is_hf ? open_hf_folder(options.file, registries, options.plugins)
                                   : open_plain_file(options.file, registries, options.plugins);
+  const bool is_in_part = !from.weights.absent.empty();
+  if (options.is_plan_only || is_in_part) return write_plan_alone(options, from);
   const auto there = newest_checkpoint(options.out);
   KUAFU_REQUIRE(!there, "--out ", options.out, " holds checkpoints, the newest ",
                 there.value_or(""), "; choose another folder");

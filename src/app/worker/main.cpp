@@ -133,6 +133,7 @@ void add_import_options(CLI::App& app, ImportOptions& o) {
   app.add_option("file", o.file)->required();
   app.add_option("--out", o.out)->required();
   app.add_option("--format", o.format);
+  app.add_flag("--plan-only", o.is_plan_only);
   app.add_option("--plugin", o.plugins);
 }
 
@@ -178,6 +179,10 @@ int main_with(int argc, char** argv) {
   PerplexityOptions perplexity_options;
   add_plan_options(*perplexity, options, sets);
   add_perplexity_options(*perplexity, options, perplexity_options);
+  CLI::App* embedded = app.add_subcommand("embed", "makes vectors of texts");
+  EmbedOptions embed_options;
+  add_plan_options(*embedded, options, sets);
+  add_embed_options(*embedded, options, embed_options);
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
   CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
   CLI::App* conformance = app.add_subcommand("conformance", "checks choices of the registries");
@@ -224,7 +229,8 @@ int main_with(int argc, char** argv) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
     // Runs and ranks are watched by somebody, and have threads of MPI that end the process.
-    const bool is_alone = !plugins.empty() && !*run && !*ranks && !*generated && !*perplexity;
+    const bool is_forward = *generated || *perplexity || *embedded;
+    const bool is_alone = !plugins.empty() && !*run && !*ranks && !is_forward;
     using Threads = UnfinishedWork::Threads;
     std::optional<UnfinishedWork> unfinished;
     unfinished.emplace(plugins, is_alone ? Threads::kAll : Threads::kOwn);
@@ -237,6 +243,7 @@ int main_with(int argc, char** argv) {
       if (*run) return run_command(options);
       if (*generated) return generate_command(options, generate_options);
       if (*perplexity) return perplexity_command(options, perplexity_options);
+      if (*embedded) return embed_command(options, embed_options);
       if (*conformance) return conformance_command(checked);
       if (*import) return import_command(import_options);
       if (*explain) return explain_command(options);

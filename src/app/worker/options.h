@@ -81,6 +81,15 @@ struct PerplexityOptions {
   std::optional<int64_t> stride;  ///< none: model.sequence
 };
 
+/// What `kuafu embed` is told besides plan, world and weights.
+struct EmbedOptions {
+  std::optional<std::string> text;  ///< none where they are in a file
+  std::string file;                 ///< a text a line
+  std::string pooling = "mean";     ///< or "first"
+  bool is_unit = false;
+  std::optional<int64_t> cut;  ///< tokens of a text at most
+};
+
 /// What `kuafu matrix` is told.
 struct MatrixOptions {
   Overrides filters;      ///< dimension=value
@@ -125,6 +134,7 @@ struct ImportOptions {
   std::string file;                    ///< of `hf` a folder
   std::string out;                     ///< folder of checkpoints
   std::string format = "safetensors";  ///< or "hf"
+  bool is_plan_only = false;           ///< no checkpoint
   std::vector<std::string> plugins;
 };
 
@@ -140,6 +150,11 @@ int generate_command(const WorkerOptions& options, const GenerateOptions& how);
 void add_perplexity_options(CLI::App& app, WorkerOptions& options, PerplexityOptions& how);
 /// Says how well the model foretells a text. Returns an ExitCode.
 int perplexity_command(const WorkerOptions& options, const PerplexityOptions& how);
+
+/// Its options but for those of the plan.
+void add_embed_options(CLI::App& app, WorkerOptions& options, EmbedOptions& how);
+/// Makes a vector of each text. Returns an ExitCode.
+int embed_command(const WorkerOptions& options, const EmbedOptions& how);
 
 /// Prints what a plan would do: mesh, layouts, cost, traffic, memory.
 int explain_command(const WorkerOptions& options);

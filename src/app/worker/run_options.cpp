@@ -230,7 +230,12 @@ std::optional<NamedWeights> init_of(const WorkerOptions& options, const std::str
   KUAFU_REQUIRE(world != worlds::kSimulated,
                 "--init: the simulated world computes no numbers, so weights have no effect; leave "
                 "it out, or use --world threads");
-  return open_init("--init", options.init, plan, registries, options.plugins);
+  NamedWeights weights = open_init("--init", options.init, plan, registries, options.plugins);
+  if (!weights.absent.empty() && launched_rank().value_or(LaunchedRank{}).rank == 0) {
+    std::cerr << "kuafu: warning: " << words_of_absent(weights)
+              << ": they begin with the first values of train.seed" << std::endl;
+  }
+  return weights;
 }
 
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,

@@ -27,6 +27,8 @@ struct NamedWeights {
   std::string path;
   std::vector<TensorBytes> tensors;  ///< without their data
   std::function<std::vector<char>(const std::string& name)> read;
+  /// Of the model, and not there: a head that was left out. They keep their first values.
+  std::vector<std::string> absent = {};
 };
 
 /// Names of a checkpoint's tensors without what an optimizer of that kind keeps of them, in order.

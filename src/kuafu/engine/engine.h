@@ -119,6 +119,15 @@ class Engine {
   /// in nats, the same on all ranks. Throws ConfigError for a model that is not causal. Collective.
   double surprisal(const Tokens& batch);
 
+  /// What goes into the last block, (batch.samples, batch.sequence, hidden) on rank 0, undefined on other
+  /// ranks: of a BERT the last hidden states. Sequences may be shorter than model.sequence where
+  /// why_no_shorter() is empty. Only `inputs` are read; a BERT's text is its first segment. Throws
+  /// ConfigError for a model of images. Collective.
+  Tensor last_input(const Tokens& batch);
+  /// Why all sequences have model.sequence tokens under this plan; empty: they need not. The same on every
+  /// rank.
+  std::string why_no_shorter() const;
+
   /// Names of all layers of the model, in its order, the same on every rank.
   std::vector<std::string> layer_names();
   /// What the last step did to each of them; null without train.telemetry and on meta tensors.

@@ -47,10 +47,10 @@ double Engine::surprisal(const Tokens& batch) {
   return s.global_loss(s.run(s.validation_row, false));
 }
 
-std::string Engine::why_no_cache() const {
+std::string Engine::why_no_shorter() const {
   const Plan& plan = state_->plan;
   const auto shared = [](const std::string& who) {
-    return who + " shares the positions of a sequence among ranks, and a new token has one alone";
+    return who + " shares the positions of a sequence among ranks";
   };
   if (plan.parallel.sequence.mode != sequence_modes::kNone) {
     return shared(text("parallel.sequence.mode = ", in_quotes(plan.parallel.sequence.mode)));
@@ -66,7 +66,54 @@ std::string Engine::why_no_cache() const {
       }
     }
   }
-  return why_routes_differ(plan.model);
+  return "";
+}
+
+std::string Engine::why_no_cache() const {
+  const std::string shared = why_no_shorter();
+  if (!shared.empty()) return shared + ", and a new token has one alone";
+  return why_routes_differ(state_->plan.model);
+}
+
+Tensor Engine::last_input(const Tokens& batch) {
+  State& s = *state_;
+  const ModelPlan& model = s.plan.model;
+  const bool is_whole = batch.sequence == model.sequence;
+  KUAFU_CHECK(batch.samples == s.plan.train.batch && batch.sequence <= model.sequence &&
+                  (is_whole || why_no_shorter().empty()),
+              batch.samples, " samples of ", batch.sequence, " tokens, for ", s.plan.train.batch,
+              " of ", model.sequence);
+  KUAFU_REQUIRE(model.input() != ModelInput::kImages, "model.kind = \"", model.kind,
+                "\" reads images, and these are tokens");
+  settle();
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kActivation);
+  KeptFlows kept(s.placement.context());
+  const auto take = [&](const ModelBlock& last, const Flow& in, const Side& side) {
+    kept.add(last, Boundary::kInput, in, side);
+  };
+  Inference inference{.positions = {}, .take_last_input = take};
+  s.micro_batches.use_given(batch, inference);
+  const auto stages_take = [&s](int64_t sequence) {
+    for (const auto& stage : s.stages) stage->set_sequence(sequence);
+  };
+  stages_take(batch.sequence);
+  s.run(s.validation_row, false);
+  stages_take(model.sequence);
+  std::vector<Box> mine;
+  for (const KeptFlows::Piece& p : kept.pieces()) {
+    mine.push_back({.name = p.block,
+                    .global = {batch.samples, batch.sequence, model.hidden},
+                    .place = p.place,
+                    .data = p.data});
+  }
+  const GatheredBoxes whole =
+      gather_boxes(std::move(mine), Copies::kAnyIsGood, s.world, s.options.device);
+  KUAFU_CHECK(whole.disagreement.empty(), whole.disagreement);
+  if (s.world.rank() != 0) return {};
+  KUAFU_REQUIRE(whole.tensors.size() == 1, "model.kind = \"", model.kind,
+                "\": its last block is not named head, or does not take one (B, S, H)");
+  return whole.tensors.begin()->second;
 }
 
 Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions,

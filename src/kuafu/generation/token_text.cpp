@@ -26,16 +26,27 @@ TokenText::TokenText(const DataPlan& data, const ModelPlan& model) : sequence_(m
                 data.tokenizer);
 }
 
-std::vector<int64_t> TokenText::tokens_of(std::string_view text) {
+std::vector<int64_t> TokenText::tokens_of(std::string_view text, std::optional<int64_t> most) {
   KUAFU_REQUIRE(is_utf8(text), in_quotes(as_utf8(utf8_prefix(text, 40))), " is no UTF-8");
   std::vector<int64_t> ids;
+  std::vector<int32_t> plain;
   if (tokenizer_) {
     const std::vector<int32_t> own = tokenizer_->encode(text, SpecialTokens::kWith);
     ids.assign(own.begin(), own.end());
+    if (most && std::ssize(ids) > *most) plain = tokenizer_->encode(text);
   } else {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    if (most && std::ssize(ids) > *most) plain.assign(ids.begin(), ids.end());
   }
   KUAFU_REQUIRE(!text.empty() && !ids.empty(), "it is empty; give at least one token");
+  if (!most || std::ssize(ids) <= *most) return ids;
+  // Special tokens stand around the text's own, which lie together.
+  const auto at = std::search(ids.begin(), ids.end(), plain.begin(), plain.end());
+  const int64_t special = std::ssize(ids) - std::ssize(plain), over = std::ssize(ids) - *most;
+  KUAFU_REQUIRE(at != ids.end() && *most > special, "of ", *most, " tokens ", special,
+                " are special ones, and none is left for the text; allowed: from ", special + 1);
+  const auto end = at + std::ssize(plain);
+  ids.erase(end - over, end);
   return ids;
 }
 

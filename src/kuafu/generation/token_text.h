@@ -18,9 +18,10 @@ class TokenText {
   /// Throws ConfigError where the model has not a row for each token.
   TokenText(const DataPlan& data, const ModelPlan& model);
 
-  /// The tokens of a text of any length, special ones around it where the tokenizer has them. Throws
-  /// ConfigError where it is no UTF-8 or empty.
-  std::vector<int64_t> tokens_of(std::string_view text);
+  /// The tokens of a text of any length, special ones around it where the tokenizer has them. Of more than
+  /// `most` the text's own last ones are left out. Throws ConfigError where it is no UTF-8, empty, or of
+  /// `most` none is left for the text.
+  std::vector<int64_t> tokens_of(std::string_view text, std::optional<int64_t> most = {});
   /// The tokens of a prompt, special ones around it where the tokenizer has them. Throws ConfigError
   /// where it is no UTF-8, empty, or leaves no position to go on at.
   std::vector<int64_t> encode(std::string_view prompt);

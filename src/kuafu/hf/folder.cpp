@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <set>
 
 #include "kuafu/base/config.h"
@@ -142,15 +143,36 @@ void Folder::match() {
                     "; weights of one type are read");
     }
   }
+  leave_heads_out();
   for (const std::string& name : names) {
-    KUAFU_REQUIRE(theirs_.contains(name), path_, " has no tensor ", name, ", which the family ",
-                  in_quotes(name_of(config_.family)), " by this config.json has, of ",
-                  to_string(wanted.at(name)->theirs));
+    const bool is_left_out = std::ranges::any_of(
+        absent_, [&](const Mapped& ours) { return ours.parts[0].name == name; });
+    KUAFU_REQUIRE(is_left_out || theirs_.contains(name), path_, " has no tensor ", name,
+                  ", which the family ", in_quotes(name_of(config_.family)),
+                  " by this config.json has, of ", to_string(wanted.at(name)->theirs));
   }
+  std::erase_if(tensors_, [&](const Mapped& ours) {
+    return std::ranges::count(absent_, ours.name, &Mapped::name) > 0;
+  });
   const bool is_float =
       type_ == DType::kF64 || type_ == DType::kF32 || type_ == DType::kBF16 || type_ == DType::kF16;
   KUAFU_REQUIRE(is_float, path_, ": its weights are ", to_string(type_),
                 "; allowed: f64, f32, bf16, f16");
+}
+
+// A part of a head is there or not as a whole: hidden tokens, the first token's width, next sentence.
+void Folder::leave_heads_out() {
+  if (config_.family != Family::kBert) return;
+  for (const char* part : {"cls.predictions.", "bert.pooler.", "cls.seq_relationship."}) {
+    const auto is_of_part = [&](const Mapped& ours) {
+      return ours.parts[0].name.starts_with(part);
+    };
+    const bool is_there = std::ranges::any_of(
+        theirs_, [&](const auto& theirs) { return theirs.first.starts_with(part); });
+    if (is_there) continue;
+    std::ranges::copy_if(tensors_, std::back_inserter(absent_), is_of_part);
+  }
+  std::ranges::sort(absent_, {}, &Mapped::name);
 }
 
 std::vector<char> Folder::read(const Mapped& tensor) const {

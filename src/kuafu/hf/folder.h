@@ -19,14 +19,17 @@ namespace kuafu::hf {
 ///                                             model-00001-of-00002.safetensors ...
 class Folder {
  public:
-  /// Opens all files and holds their tensors to the config: none is missing, none is too many, every
-  /// one has its shape, and all have one type. Throws ConfigError with file and tensor.
+  /// Opens all files and holds their tensors to the config: none is missing but whole parts of a BERT's
+  /// heads, none is too many, every one has its shape, and all have one type. Throws ConfigError with file
+  /// and tensor.
   explicit Folder(const std::string& path);
 
   const Config& config() const { return config_; }
   DType type() const { return type_; }  ///< of the weights
   /// Ours, in order of their names.
   const std::vector<Mapped>& tensors() const { return tensors_; }
+  /// Ours that a model without a head (BertModel, BertForMaskedLM) has not, in order of their names.
+  const std::vector<Mapped>& absent() const { return absent_; }
   /// A tensor of ours, whole: reads the parts of theirs one after the other. Throws ConfigError where
   /// an element is infinite or no number.
   std::vector<char> read(const Mapped& tensor) const;
@@ -39,13 +42,14 @@ class Folder {
 
   void open(const std::string& path);
   void match();
+  void leave_heads_out();
 
   std::string path_;
   Config config_;
   DType type_ = DType::kF32;
   std::vector<std::unique_ptr<Safetensors>> files_;
   std::map<std::string, Theirs> theirs_;  ///< by the name that the mapping has
-  std::vector<Mapped> tensors_;
+  std::vector<Mapped> tensors_, absent_;
 };
 
 /// Writes such a folder: config.json and safetensors of at most `shard_bytes` each (a larger tensor has a

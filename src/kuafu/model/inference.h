@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kuafu/model/context.h"
@@ -22,6 +23,9 @@ struct Inference {
   std::vector<int64_t> positions;  ///< of each sample of the batch, the one whose logits are wanted
   std::vector<LogitRow> rows = {};
   KeyValueCache* cache = nullptr;  ///< null: whole sequences go forward
+  /// Where it is set, the last block is not computed: what it would take is given to this instead.
+  std::function<void(const ModelBlock& last, const Flow& in, const Side& side)> take_last_input =
+      {};
 };
 
 /// Keeps the rows of `logits` that are wanted in side.inference. logits (B, S, V) laid out as `grid`

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/saving/given_weights.h"
 
+#include <algorithm>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -21,6 +22,8 @@ class Whole {
   explicit Whole(const NamedWeights& from) : from_(from) {
     for (const TensorBytes& t : from.tensors) by_name_[t.name] = &t;
   }
+
+  bool has(const Param& param) const { return std::ranges::count(from_.absent, param.name) == 0; }
 
   Tensor operator()(const Param& param) {
     const auto found = by_name_.find(param.name);
@@ -60,13 +63,14 @@ void load(const NamedWeights& weights, Engine& engine) {
   Whole whole(weights);
   const std::vector<ParamShard> shards = engine.shards();
   for (const ParamShard& s : shards) {
+    if (!whole.has(*s.param)) continue;
     fill_part(s.value, held_by(s, engine.mesh()), whole(*s.param));
   }
   engine.optimizer().begin(shards, 0);
   const OptimizerState state = engine.optimizer().state();
   // Of half precision, whose masters are finer than what they are masters of.
   for (const SavedTensor& t : saved_tensors(shards, state, engine.plan().optimizer.kind)) {
-    if (t.slot != "master") continue;
+    if (t.slot != "master" || !whole.has(*shards[t.shard].param)) continue;
     engine.optimizer().bring(t.shard, RuleSlots::Use::kChange);
     fill_part(t.tensor, held_by(shards[t.shard], engine.mesh()), whole(*shards[t.shard].param));
   }

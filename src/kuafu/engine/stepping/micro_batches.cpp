@@ -117,10 +117,15 @@ Side MicroBatches::read_given(int64_t first) const {
     return std::vector<int64_t>(begin, begin + samples * sequence);
   };
   const std::vector<int64_t> none(static_cast<size_t>(samples * sequence), -1);
-  const Tokens mine{.inputs = part(given_->inputs),
-                    .targets = inference_ == nullptr ? part(given_->targets) : none,
-                    .samples = samples,
-                    .sequence = sequence};
+  Tokens mine{.inputs = part(given_->inputs),
+              .targets = inference_ == nullptr ? part(given_->targets) : none,
+              .samples = samples,
+              .sequence = sequence};
+  mine.is_pair = plan_.model.input() == ModelInput::kMaskedPairs;
+  if (mine.is_pair) {  // a text that is the first of its pair
+    mine.segments.assign(mine.inputs.size(), 0);
+    mine.labels.assign(static_cast<size_t>(samples), 0);
+  }
   Side side = side_of(mine, first, plan_.train.batch);
   side.is_training = false;
   side.inference = inference_;

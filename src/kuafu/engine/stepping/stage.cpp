@@ -11,6 +11,7 @@
 #include "kuafu/engine/stepping/block_call.h"
 #include "kuafu/engine/stepping/slowdown.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/model/inference.h"
 #include "kuafu/tensor/root_gradient.h"
 
 namespace kuafu {
@@ -99,7 +100,13 @@ Tensors Stage::infer(int micro_batch, Tensors flow) {
   const Side& side = tools_.micro_batches.side(micro_batch);
   for (size_t b = 0; b < count_; ++b) {
     tools_.groups.acquire(first_ + b, Use::kForward);
-    flow = call_block(tools_.model, first_ + b, flow, side);
+    const bool is_last = has_loss_ && b + 1 == count_;
+    if (is_last && side.inference != nullptr && side.inference->take_last_input) {
+      side.inference->take_last_input(*tools_.model.blocks[first_ + b], flow, side);
+      flow = {at::zeros({}, flow[0].options())};
+    } else {
+      flow = call_block(tools_.model, first_ + b, flow, side);
+    }
     tools_.groups.release(first_ + b, Use::kForward);
   }
   tools_.micro_batches.release(micro_batch);
