@@ -324,6 +324,11 @@ class Embed(page.Trips):
         self.near(self.vectors(*some, "--world", "mpi", settings=PLANS[0])[0], one)
         self.near(self.vectors("--text", "x")[0], [one[3]])
 
+    def test_bytes_in_place_of_a_models_tokens_are_warned_of(self):
+        words = ["embed", "/dev/null", "--text", "a", "--set", "model.kind=bert", "--set", "model.vocab=300"]
+        self.assertIn("model.vocab = 300 and no data.tokenizer: a token is a byte, of 259", page.kuafu(*words))
+        self.assertNotIn("data.tokenizer", page.kuafu(*words[:-1], "model.vocab=259"))
+
     def test_unit_first_and_cut(self):
         long = self.texts("twenty bytes of text", "short")
         for vector in self.vectors(*long, "--unit")[0]:

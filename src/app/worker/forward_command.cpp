@@ -26,6 +26,7 @@
 #include "kuafu/dataset/no_data.h"
 #include "kuafu/engine/saving/given_weights.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/plan/check.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -101,6 +102,21 @@ int ForwardCommand::operator()() {
   return stopped_ == 0 ? int{kOk} : 128 + stopped_;
 }
 
+namespace {
+
+/// Bytes in place of the tokens that a model was trained with are no error, and no text either.
+void warn_of_bytes(const Plan& p) {
+  const int64_t bytes = plan::text_tokens(p.model), vocab = p.model.vocab;
+  if (!p.data.tokenizer.empty() || vocab <= bytes) return;
+  if (launched_rank().value_or(LaunchedRank{}).rank != 0) return;
+  std::cerr << "kuafu: warning: model.vocab = " << vocab
+            << " and no data.tokenizer: a token is a byte, "
+            << "of " << bytes << "; set data.tokenizer where the model was trained with one"
+            << std::endl;
+}
+
+}  // namespace
+
 void ForwardCommand::prepare() {
   world_ = world_of(options_);
   KUAFU_REQUIRE(!is_estimated_world(world_), "--world ", world_, ": it computes no numbers, so it ",
@@ -114,6 +130,7 @@ void ForwardCommand::prepare() {
   plan_ = placed_plan(launched_ranks(world_));
   const Plan of_forward = plan_of_forward(plan_);
   text_.emplace(plan_.data, plan_.model);
+  warn_of_bytes(plan_);
   take_text();
   if (device_of(options_, world_, plan_) == "cuda") compute_on(at::kCUDA);
   open_weights();
