@@ -277,6 +277,17 @@ TEST(CertificateOfAnUnderflow, IsEqual) {
   const Certificate sgd =
       of_a_default_run({{"optimizer.kind", "sgd"}, {"optimizer.clip", "1e-40"}});
   EXPECT_EQ(sgd.verdict, "equal") << words(sgd);
+  // What is lost of a norm moves the ratio of its layer; all of it, and the ratio is 1.
+  for (const char* clip : {"1e-38", "1e-40", "1e-42"}) {
+    for (const char* decay : {"0", "0.01"}) {
+      const Certificate lars = of_a_default_run({{"optimizer.kind", "lars"},
+                                                 {"optimizer.clip", clip},
+                                                 {"optimizer.weight_decay", decay},
+                                                 {"optimizer.ratio_max", "10"},
+                                                 {"optimizer.bound", "ratio"}});
+      EXPECT_EQ(lars.verdict, "equal") << clip << " " << decay << " " << words(lars);
+    }
+  }
 }
 
 TEST(CertificateOfADivergingRun, IsNoBetterThanTheRunItself) {

@@ -127,6 +127,20 @@ TEST(Certificate, HalfPrecisionPlanCarriesNativeErrors) {
   }
 }
 
+TEST(Certificate, OfASmallerModelSaysThatTheValidationLossIsComparedWithNothing) {
+  const Plan plan = small_plan({});
+  const Registries registries = builtin_registries();
+  tests::run_ranks(1, [&](Communicator& world) {
+    for (const int64_t limit : {int64_t{1}, int64_t{1} << 40}) {
+      const Certificate c =
+          certify(plan, registries, world, tests::data_of, {}, limit, {.validation_loss = 3.0});
+      const bool is_said =
+          c.native.unseen.find("the validation loss of the run") != std::string::npos;
+      EXPECT_EQ(is_said, limit == 1) << c.native.unseen;
+    }
+  });
+}
+
 TEST(Certificate, ModelThatDoesNotFitIsScaledDownAndSaysSo) {
   const Plan plan =
       plan_of(tests::family("data_2_t1d_2"),

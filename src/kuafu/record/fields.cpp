@@ -415,7 +415,9 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.unseen", T::kText, kOptional, true, "",
        "the first layer, and its step, whose bound reached all of its absolute terms: a gradient "
        "of "
-       "it that is missing would be `equal` there. null: there was none"},
+       "it that is missing would be `equal` there; of a scaled certificate also the validation "
+       "loss "
+       "of the run, which is compared with nothing. null: there was none"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.why_far", T::kText, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},

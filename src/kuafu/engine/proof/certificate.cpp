@@ -448,6 +448,11 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   certification.judge(c.native);
   if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;
+  if (c.level == "scaled" && given.validation_loss) {
+    c.native.unseen +=
+        text(c.native.unseen.empty() ? "" : "; ",
+             "the validation loss of the run, which is compared of whole models alone");
+  }
   c.conclude();
   return shared(c, world);
 }

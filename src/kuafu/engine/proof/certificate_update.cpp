@@ -35,8 +35,8 @@
 //               u has du = d + 2 e, its weight lr du + e; LARS has its rate inside, or its ratio
 //               alone, or neither, LAMB its ratio in lr.
 //               All of it is far below u of anything normal.
-//   layers      of rules without ratios, weights that are no matrix of Muon's: what all of a layer's
-//               elements lack together is told by certificate_projections.cpp.
+//   layers      of weights that are no matrix of Muon's: what all of a layer's elements lack together
+//               is told by certificate_projections.cpp, and how much of it.
 
 #include <algorithm>
 #include <cmath>
@@ -107,17 +107,22 @@ class UpdateCheck {
     oracle::Tensors weights;
     std::map<std::string, oracle::Tensors> state;
   };
+  /// The least subnormal number.
+  double least() const { return plan_.model.dtype == DType::kF64 ? 0x1p-1074 : 0x1p-149; }
+  /// d: what it takes from a gradient that is clipped or scaled.
+  Tensor underflow_of(const Tensor& g) const {
+    const bool is_multiplied = factor() < 1 || is_.report.loss_scale != 1 || rule_.dampening > 0;
+    return (is_multiplied ? least() / 2 : 0) * (1 + is_.report.loss_scale * g.abs());
+  }
   Underflow underflow(const oracle::State& state) const {
-    const double e = plan_.model.dtype == DType::kF64 ? 0x1p-1074 : 0x1p-149;
+    const double e = least();
     const auto steps = static_cast<double>(state.num_steps);
     const bool is_corrected = rule_.bias_correction;  // of LAMB alone it can be false
     const double first = is_corrected ? 1 - std::pow(rule_.beta1, steps) : 1;
     const double second = is_corrected ? 1 - std::pow(rule_.beta2, steps) : 1;
     Underflow lost;
     for (const auto& [name, g] : is_.gradients) {
-      const bool is_multiplied = factor() < 1 || is_.report.loss_scale != 1 || rule_.dampening > 0;
-      const double half = is_multiplied ? e / 2 : 0;
-      const Tensor d = half * (1 + is_.report.loss_scale * g.abs());
+      const Tensor d = underflow_of(g);
       const auto ratio = trust_.ratio.find(name);
       const Tensor lr = ratio != trust_.ratio.end() ? lr_ * ratio->second
                                                     : at::scalar_tensor(rate_of(name), d.options());
@@ -202,13 +207,32 @@ class UpdateCheck {
   bool has_ratio_in_velocity() const {
     return has_ratio(Ratio::kOfGradient) && rule_.rate_in != "step_with_ratio";
   }
-  /// Of LARS, and what it may be wrong by.
+  /// What LARS takes a norm of, beside the weights; `is_absolute`: of its terms.
+  Tensor measured_of(const std::string& name, bool is_absolute = false) const {
+    const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
+    const Tensor &w = before_.at(name), g = factor() * is_.gradients.at(name);
+    return is_absolute ? g.abs() + inside * w.abs() : g + inside * w;
+  }
+  /// What underflow may take from that norm, over it, by layer.
+  Tensor lost_share(const std::string& name) const {
+    const oracle::Weight of = layers_of(name);
+    const Tensor lost = oracle::norms_of_layers(underflow_of(is_.gradients.at(name)), of);
+    return lost / oracle::norms_of_layers(measured_of(name), of);
+  }
+  /// Whether it leaves the ratio of a layer open: then nothing is known of the layer as a whole.
+  bool is_ratio_lost(const std::string& name) const {
+    if (!has_ratio(Ratio::kOfGradient) || !is_scaled(name)) return false;
+    return !(lost_share(name).max().item<double>() < u_);
+  }
+  /// Of LARS, and what it may be wrong by: what underflow takes from the norm, the ratio has; a norm
+  /// that it may take as a whole may leave none, which makes the ratio 1.
   Tensor lars_ratio(const std::string& name) const {
     const Tensor& ratio = trust_.ratio.at(name);
     if (!is_scaled(name)) return ratio;
-    const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
-    const Tensor &w = before_.at(name), g = factor() * is_.gradients.at(name);
-    return ratio * (1 + norm_error(name, g + inside * w, g.abs() + inside * w.abs()));
+    const Tensor share = lost_share(name);
+    const Tensor far = at::where(share < 0.5, 2 * share, 1 + 1 / ratio).nan_to_num(0);
+    return ratio *
+           (1 + norm_error(name, measured_of(name), measured_of(name, true)) + far / bound_);
   }
   /// How far gradients of these sizes move a weight, LAMB's before its ratio and rate; state goes on
   /// by a step.
@@ -283,7 +307,7 @@ class UpdateCheck {
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
       if (is_matrix(after_, name)) scale = compare_matrix(name, found->second - w, scale, all_lost);
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
-      if (!is_matrix(after_, name)) {
+      if (!is_matrix(after_, name) && !is_ratio_lost(name)) {
         const auto by = lost.find(name);
         compare_along({name,
                        before_.at(name),
