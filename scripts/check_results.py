@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zlib
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +55,7 @@ class History:
         """Tracked files under results/; without git those that are there, results/runs apart."""
         if "shallow" in self.why_not or not self.why_not:
             names = self._git("ls-files", "-z", "results").stdout.split("\0")
-            return sorted(n.removeprefix("results/") for n in names if n and (self.root / n).exists())
+            return sorted(n.removeprefix("results/") for n in names if n)
         folder = self.root / "results"
         names = (f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
         return sorted(n for n in names if not n.startswith("runs/"))
@@ -87,14 +89,32 @@ def blocks(value):
             yield from blocks(inner)
 
 
-def block_problems(block, history):
-    commit, command = block.get("git_commit"), block.get("command")
+def other_builds(value):
+    """Every object beside these that names a commit: another build that was measured too."""
+    if isinstance(value, dict):
+        if "git_commit" in value:
+            yield value
+        for key, inner in value.items():
+            if key != "provenance":
+                yield from other_builds(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from other_builds(inner)
+
+
+def commit_problems(block, history):
+    commit = block.get("git_commit")
     if not isinstance(commit, str) or not re.fullmatch("[0-9a-f]{40}", commit):
         yield f"git_commit is {commit!r}, no commit"
     elif not history.why_not and not history.has(commit):
         yield f"commit {commit[:12]} is not in the history of HEAD"
     if block.get("git_dirty") is not False:
         yield f"git_dirty is {block.get('git_dirty')!r}, not false"
+
+
+def block_problems(block, history):
+    yield from commit_problems(block, history)
+    command = block.get("command")
     if not isinstance(command, str) or not command.strip():
         yield "no command"
     elif re.search(r"(^|[\s='\"])/(home|root|work|usr|tmp|opt|mnt|srv)/", command):
@@ -104,11 +124,22 @@ def block_problems(block, history):
         yield f"the machine lacks {', '.join(missing)}"
 
 
+def lines_of(text):
+    """The objects of lines, each held to the checksum at its end where it has one. Raises ValueError."""
+    objects = []
+    for number, line in enumerate(text.splitlines(), 1):
+        value, seal = json.loads(line), re.search(r',"checksum":"([^"]{8})"}$', line)
+        if seal and seal[1] != f"{zlib.crc32(line[:seal.start()].encode()):08x}":
+            raise ValueError(f"line {number} was changed: its checksum is another")
+        objects.append(value)
+    return objects
+
+
 def read(path):
     """Of a .jsonl {"all": its lines, "lines": those that ended ok}, the value of a .json; None of what is neither."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in text.splitlines()]
+        lines = lines_of(text)
         return {"all": lines, "lines": [line for line in lines if line.get("status") == "ok"]}
     return json.loads(text) if path.suffix == ".json" else None
 
@@ -119,6 +150,9 @@ def verdict_problems(rule, value):
     if not cases or cases == [None]:
         yield f"no case at {rule['cases']!r}"
         return
+    ended = Counter(line.get("status") for line in values_at(value, "all")[0] if line.get("kind") == "case") if "ended" in rule else {}
+    if dict(ended) != rule.get("ended", {}):
+        yield f"cases ended as {dict(ended)}; results/index.toml has {rule['ended']}"
     for number, case in enumerate(cases):
         for verdict in values_at(case, rule["verdict"]):
             if verdict not in rule["accepts"]:
@@ -156,7 +190,8 @@ def data_problems(name, index, root, history):
     found = list(blocks(said))
     if not found:
         yield "no provenance"
-    for problem in sorted({p for block in found for p in block_problems(block, history)}):
+    problems = {p for block in found for p in block_problems(block, history)}
+    for problem in sorted(problems | {p for block in other_builds(said) for p in commit_problems(block, history)}):
         yield problem
     for rule in index.get("trains", []):
         if fnmatch.fnmatch(name, rule["file"]):
@@ -234,10 +269,16 @@ def check(root, history):
     """(problems of files that must meet the rule, [waiting: file, why, what it lacks], rows of the table)"""
     index = tomllib.loads((root / "results" / "index.toml").read_text(encoding="utf-8"))
     files = history.files()
+    rules = [r["file"] for kind in ("trains", "shares") for r in index.get(kind, [])] + list(index.get("trains_nothing", {}))
+    rules += [pattern for r in index.get("drawn", []) for pattern in r["files"]] + index.get("texts", {}).get("files", [])
     waiting = {w["file"]: w["why"] for w in index.get("waiting", [])}
     bad = [f"{name}: waits to be recorded again, but there is no such file" for name in waiting if name not in files]
+    bad += [f"{pattern}: results/index.toml has it, and there is no such file" for pattern in rules if not fnmatch.filter(files, pattern)]
     lacks, rows, still = {}, [], []
     for name in files:
+        if not (root / "results" / name).is_file():
+            bad.append(f"{name}: it is of the history and not here")
+            continue
         kind = kind_of(name, index)
         if kind is None:
             bad.append(f"{name}: results/index.toml does not say what it is")

@@ -22,7 +22,6 @@ verdict = "certificate.verdict"
 accepts = ["equal"]
 [trains_nothing]
 "counted.json" = "counts"
-"words.txt" = "a format without provenance"
 [[drawn]]
 files = ["table.md"]
 from = "trained.json"
@@ -128,6 +127,35 @@ class Rule(Tree):
         self.trained["rows"][0]["certificate"]["level"] = "scaled"
         self.refused("trained.json: case 0: its certificate is of a smaller model (scaled)")
 
+    def test_cases_that_ended_otherwise_than_the_index_has(self):
+        self.index = INDEX.replace('file = "trained.json"\ncases = "rows"', 'file = "run.jsonl"\nended = { ok = 1, refused = 1 }\ncases = "lines"', 1)
+        self.index = self.index.replace('from = "trained.json"', 'from = "run.jsonl"').replace('"counted.json" = "counts"', '"counted.json" = "counts"\n"trained.json" = "counts"')
+        self.trained |= {"trains": False}
+        lines = [{"provenance": self.block, "kind": "suite"}, {"kind": "case", "status": "ok", "certificate": {"verdict": "equal"}}, {"kind": "case", "status": "refused"}]
+        self.others["run.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines)
+        self.assertEqual(self.problems(), [])
+        lines[2]["status"] = "failed"
+        self.others["run.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines)
+        self.refused("run.jsonl: cases ended as {'ok': 1, 'failed': 1}")
+        self.others["run.jsonl"] = json.dumps(lines[0])[:-1] + ',"checksum":"00000000"}\n'
+        self.refused("run.jsonl: cannot be read: line 1 was changed")
+
+    def test_a_commit_of_another_build(self):
+        self.trained["other"] = {"git_commit": "0" * 40, "git_dirty": True}
+        found = self.problems()
+        self.assertEqual(len(found), 2, found)
+        self.assertIn("is not in the history", found[0])
+        self.assertIn("git_dirty is True", found[1])
+
+    def test_a_rule_without_a_file_and_a_file_that_is_gone(self):
+        self.index = INDEX.replace('"counted.json" = "counts"', '"counted.json" = "counts"\n"none.json" = "nothing"')
+        self.refused("none.json: results/index.toml has it, and there is no such file")
+        self.index = INDEX
+        self.checked()
+        (self.root / "results" / "counted.json").unlink()
+        found = check_results.check(self.root, check_results.History(self.root))[0]
+        self.assertEqual(found, ["counted.json: it is of the history and not here"])
+
     def test_a_share_below_its_limit(self):
         self.index = INDEX + """
 [[shares]]
@@ -160,6 +188,7 @@ at_least = 0.75
         self.assertEqual(len(self.problems()), 2)
 
     def test_a_format_without_provenance(self):
+        self.index = INDEX.replace('"counted.json"', '"words.txt" = "a format without provenance"\n"counted.json"')
         self.others["words.txt"] = "1 2 3"
         self.refused("words.txt: this format holds no provenance")
 
