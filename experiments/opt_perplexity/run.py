@@ -40,7 +40,8 @@ def test_text(path: Path) -> str:
 def called(kuafu: Path, *words) -> None:
     done = subprocess.run([kuafu, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip())
+        said = [line for line in done.stderr.splitlines() if line.strip() and "warning:" not in line]
+        raise RuntimeError(said[0] if said else f"kuafu {words[0]} ended with {done.returncode}")
 
 
 def perplexity_of(kuafu: Path, folder: Path, text: Path, more: list) -> dict:
@@ -63,7 +64,9 @@ def row_of(model: dict, weights, text, kuafu: Path, more: list) -> dict:
     try:
         found = perplexity_of(kuafu, folder, text, more)
     except RuntimeError as error:
-        return row | {"reason": str(error).splitlines()[0]}
+        return row | {"reason": str(error)}
+    if found["value"] is None:
+        return row | {"reason": "its perplexity is infinite"}
     holds = abs(found["value"] / model["perplexity"] - 1) <= TOLERANCE
     return row | {"perplexity": found["value"], "tokens": found["tokens"], "seconds": found["seconds"], "text_hash": found["text_hash"],
                   "verdict": "holds" if holds else "fails"}

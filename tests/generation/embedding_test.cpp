@@ -39,6 +39,8 @@ std::vector<Family> embedding_plans() {
       of_bert("ring_3", sequence("ring", "3")),
       of_bert("ulysses_2", sequence("ulysses", "2")),
       of_bert("pipeline_2", stages()),
+      of_bert("ring_2_pipeline_2", both(sequence("ring", "2"), stages())),
+      of_bert("t1d_sp_2_pipeline_2", both(tensor("1d-sp", "2"), stages())),
       of_bert("mixed", both(both(tensor("1d", "2"), stages()), replicas("2", "1"))),
       of_bert("gated", {{"model.mlp", "swiglu"}, {"model.bias", "false"}, {"model.norm", "rms"}}),
       of_bert(

@@ -131,6 +131,18 @@ TEST_F(Refused, OptsThatKuafuHasNot) {
   expect_says(config("do_layer_norm_before", "yes"), {"true or false"});
 }
 
+// What stands beside rope_parameters holds where these do not say it.
+TEST_F(RefusedLlama, NoBaseThatStandsOutside) {
+  const std::string file = path_ + "/config.json";
+  const auto base = [&] { return Folder(path_).config().model.rotary_base; };
+  edit(file, [](Json& c) {
+    c["rope_theta"] = 30000.0, c["rope_parameters"] = {{"rope_type", "default"}};
+  });
+  EXPECT_EQ(base(), 30000);
+  edit(file, [](Json& c) { c["rope_parameters"]["rope_theta"] = 40000.0; });
+  EXPECT_EQ(base(), 40000);
+}
+
 TEST_F(RefusedLlama, ThatKuafuHasNot) {
   expect_says(config("rope_scaling", {{"type", "linear"}}), {"rope_scaling", "null"});
   expect_says(config("rope_parameters", {{"rope_type", "yarn"}}), {"rope_type \"default\""});

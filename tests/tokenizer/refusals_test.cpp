@@ -21,6 +21,11 @@ TEST(Refusals, NameFileMemberAndWhatIsAllowed) {
   expect_refused(file_of(word_level({}), {{"pre_tokenizer", {{"type", "ByteLevl"}}}}),
                  {"pre_tokenizer.type", "did you mean \"ByteLevel\"?"});
   expect_refused(file_of(word_level({}), {{"decoders", 1}}), {"decoders", "\"decoder\""});
+  for (const Json& broken : {Json(5), Json("x"), Json{{"max_length", -3}}, Json{{"max_len", 4}}}) {
+    expect_refused(file_of(word_level({}), {{"truncation", broken}}), {"truncation"});
+  }
+  expect_refused(file_of(word_level({}), {{"padding", 5}}), {"padding is 5"});
+  expect_refused(file_of(word_level({}), {{"padding", {{"pad_id", "a"}}}}), {"padding.pad_id"});
   expect_refused({{"version", "2.0"}, {"model", word_level({})}}, {"version", "1.0"});
   expect_refused({{"version", "1.0"}}, {"has no member model"});
   expect_refused(file_of({{"type", "BPE"}, {"vocab", {{"a", -1}}}, {"merges", Json::array()}}),

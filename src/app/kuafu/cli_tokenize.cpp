@@ -28,7 +28,7 @@ void add_tokenize_command(CLI::App& app, FrontCall& call) {
   echo '[464, 3290]' | kuafu tokenize tokenizer.json --json --decode
   kuafu tokenize tokenizer.json README.md --whole --json
 
-Ids and texts are those of the `tokenizers` package; which parts a file may have: src/kuafu/tokenizer/README.md.
+Ids and texts are those of the `tokenizers` package, but that truncation and padding are passed over; which parts a file may have: src/kuafu/tokenizer/README.md.
 An error names file and line, and nothing is printed.
 Exit codes: 0 printed, 2 a tokenizer that cannot be read, text that is no UTF-8, an id that is no token,
 7 the standard output could not be written whole)");

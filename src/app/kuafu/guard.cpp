@@ -270,7 +270,7 @@ std::optional<int> code_of_stop(int status, const WorkerCall& call, const std::s
   if (is_told) return code;
   if (WIFEXITED(status) && !is_launcher) return {};
   const std::string why = text("stopped by SIG", ::sigabbrev_np(received),
-                               " at once: before the first token, or as the second signal");
+                               " at once: before there was a result, or as the second signal");
   std::cerr << "kuafu: " << why << std::endl;
   if (written.empty()) write_failure(call, "interrupted", why);
   return code;

@@ -2,7 +2,9 @@
 //
 // `kuafu embed`: a vector of each text by a BERT.
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -72,7 +74,19 @@ class EmbedRun final : public ForwardCommand {
     const Embedded made = embed(engine, world, what);
     const std::chrono::duration<double> took = EmbedClock::now() - began;
     stopped_ = static_cast<int>(made.stopped);
-    if (world.rank() == 0) tell(made, took.count());
+    if (world.rank() != 0) return;
+    check_numbers(made);
+    tell(made, took.count());
+  }
+
+  void check_numbers(const Embedded& made) const {
+    for (size_t i = 0; i < made.vectors.size(); ++i) {
+      const auto is_none = [](double x) { return !std::isfinite(x); };
+      if (std::ranges::none_of(made.vectors[i], is_none)) continue;
+      throw Error(text(given_[i].second, ": its vector is infinite or no number somewhere, in ",
+                       to_string(plan_.model.dtype),
+                       plan_.model.dtype == DType::kF16 ? "; try --set model.dtype=f32" : ""));
+    }
   }
 
   void tell(const Embedded& made, double seconds) const {

@@ -66,11 +66,11 @@ int import_command(const ImportOptions& options) {
   const bool is_hf = options.format == "hf";
   const GivenWeights from = is_hf ? open_hf_folder(options.file, registries, options.plugins)
                                   : open_plain_file(options.file, registries, options.plugins);
-  const bool is_in_part = !from.weights.absent.empty();
-  if (options.is_plan_only || is_in_part) return write_plan_alone(options, from);
   const auto there = newest_checkpoint(options.out);
   KUAFU_REQUIRE(!there, "--out ", options.out, " holds checkpoints, the newest ",
                 there.value_or(""), "; choose another folder");
+  const bool is_in_part = !from.weights.absent.empty();
+  if (options.is_plan_only || is_in_part) return write_plan_alone(options, from);
   const std::string plan_file = is_hf ? options.out + "/plan.toml" : "PLAN.toml";
   KUAFU_REQUIRE(!is_hf || !std::filesystem::exists(plan_file), "--out: ", plan_file,
                 " is written beside the checkpoint, and there is one; choose another folder");

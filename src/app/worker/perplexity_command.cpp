@@ -70,7 +70,12 @@ class PerplexityRun final : public ForwardCommand {
     const Perplexity found = perplexity_of(engine, world, tokens_, stride_, on_batch);
     const std::chrono::duration<double> took = Clock::now() - began;
     stopped_ = static_cast<int>(found.stopped);
-    if (world.rank() == 0) tell(found, took.count());
+    if (world.rank() != 0) return;
+    if (std::isnan(found.nats)) {
+      throw Error(text("the logits of a window are no numbers, in ", to_string(plan_.model.dtype),
+                       plan_.model.dtype == DType::kF16 ? "; try --set model.dtype=f32" : ""));
+    }
+    tell(found, took.count());
   }
 
   void tell(const Perplexity& found, double seconds) const {

@@ -97,9 +97,9 @@ Tensor Engine::last_input(const Tokens& batch) {
   const auto stages_take = [&s](int64_t sequence) {
     for (const auto& stage : s.stages) stage->set_sequence(sequence);
   };
-  stages_take(batch.sequence);
+  if (!is_whole) stages_take(batch.sequence);
   s.run(s.validation_row, false);
-  stages_take(model.sequence);
+  if (!is_whole) stages_take(model.sequence);
   std::vector<Box> mine;
   for (const KeptFlows::Piece& p : kept.pieces()) {
     mine.push_back({.name = p.block,

@@ -43,7 +43,11 @@ std::vector<int64_t> TokenText::tokens_of(std::string_view text, std::optional<i
   // Special tokens stand around the text's own, which lie together.
   const auto at = std::search(ids.begin(), ids.end(), plain.begin(), plain.end());
   const int64_t special = std::ssize(ids) - std::ssize(plain), over = std::ssize(ids) - *most;
-  KUAFU_REQUIRE(at != ids.end() && *most > special, "of ", *most, " tokens ", special,
+  KUAFU_REQUIRE(at != ids.end() && special >= 0,
+                "the tokenizer does not put a text in once, as it is, "
+                "so that it cannot be cut to ",
+                *most, " tokens; give a shorter one");
+  KUAFU_REQUIRE(*most > special, "of ", *most, " tokens ", special,
                 " are special ones, and none is left for the text; allowed: from ", special + 1);
   const auto end = at + std::ssize(plain);
   ids.erase(end - over, end);

@@ -43,8 +43,8 @@ class Members {
     return value;
   }
   /// Of rotary positions.
-  double base(const char* name) const {
-    const double value = number(name, 10000);
+  double base(const char* name, double otherwise = 10000) const {
+    const double value = number(name, otherwise);
     if (!(value > 1 && value <= 1e15)) refuse(name, "a number above 1, to 1e15");
     return value;
   }
@@ -151,7 +151,7 @@ void read_llama(const Members& c, ModelPlan& m) {
   if (!c.has("rope_parameters")) return;  // the newer spelling of rope_theta
   if (!c.at("rope_parameters").is_object()) c.refuse("rope_parameters", "an object");
   const Members rope(c.file(), c.at("rope_parameters"));
-  m.rotary_base = rope.base("rope_theta");
+  m.rotary_base = rope.base("rope_theta", m.rotary_base);
   if (rope.word("rope_type", "default") != "default" ||
       rope.number("partial_rotary_factor", 1) != 1) {
     c.refuse("rope_parameters", "rope_type \"default\" of all dims: positions as they are");

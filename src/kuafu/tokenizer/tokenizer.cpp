@@ -38,6 +38,26 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
+namespace {
+
+/// "truncation" and "padding" are what whoever wrote the file made batches with: checked and passed over,
+/// as transformers does, whose calls say anew what they want. A text keeps its length here.
+void check_batches(const tokenizer::Part& file) {
+  if (file.has("truncation")) {
+    const tokenizer::Part cut = file.at("truncation");
+    cut.allow({"direction", "max_length", "strategy", "stride"});
+    cut.at("max_length").count();
+    if (cut.has("stride")) cut.at("stride").count();
+  }
+  if (!file.has("padding")) return;
+  const tokenizer::Part pad = file.at("padding");
+  pad.allow({"strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_id", "pad_token"});
+  if (pad.has("pad_id")) pad.at("pad_id").id();
+  if (pad.has("pad_token")) pad.at("pad_token").text();
+}
+
+}  // namespace
+
 Tokenizer Tokenizer::load(const std::string& path) {
   return parse(read_file(path, "tokenizer"), path);
 }
@@ -48,8 +68,7 @@ Tokenizer Tokenizer::parse(std::string_view bytes, const std::string& name) {
   file.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
               "post_processor", "decoder", "model"});
   if (file.has("version")) file.at("version").one_of({"1.0"});
-  // "truncation" and "padding" are what whoever wrote the file made batches with: passed over, as
-  // transformers does, whose calls say anew what they want. A text keeps its length here.
+  check_batches(file);
   auto parts = std::make_unique<Parts>();
   parts->name = name;
   parts->model = tokenizer::make_model(file.at("model"));
