@@ -105,8 +105,9 @@ def _grouped(cases, keys, value_of):
         groups.setdefault(tuple(_plain(value_of(index, k)) for k in keys), []).append(case)
     places = [_order([values[i] for values in groups]) for i in range(len(keys))]
     ordered = sorted(groups, key=lambda values: [p[v] for p, v in zip(places, values)])
-    return [(", ".join(setting_label(k, v) for k, v in zip(keys, values)), groups[values])
-            for values in ordered]
+    # A hash that is empty is of data that are not read: nothing to call a group by.
+    told = [[(k, v) for k, v in zip(keys, values) if (k, v) != ("data.hash", "")] for values in ordered]
+    return [(", ".join(setting_label(*pair) for pair in pairs), groups[values]) for pairs, values in zip(told, ordered)]
 
 
 def _plain(value):
