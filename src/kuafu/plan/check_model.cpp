@@ -91,9 +91,13 @@ void check_kind(const Plan& plan, const Origins& origins) {
                 "model.post_norm = true norms after each sum; nearest: parallel_blocks = false, or "
                 "post_norm = false");
   if (m.input() == ModelInput::kImages) {
-    KUAFU_REQUIRE(plan.data.kind == "synthetic", origins.of({"data.kind", "model.kind"}),
-                  "data.kind = ", in_quotes(plan.data.kind),
-                  " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
+    const bool has_path = !plan.data.path.empty();
+    KUAFU_REQUIRE(plan.data.kind == "synthetic",
+                  origins.of({has_path ? "data.path" : "data.kind", "model.kind"}),
+                  has_path ? text("data.path = ", in_quotes(plan.data.path), ", which makes ") : "",
+                  "data.kind = ", in_quotes(plan.data.kind), has_path ? "," : "",
+                  " has no images for model.kind = \"vit\"; nearest: ",
+                  has_path ? "no data.path" : "data.kind = \"synthetic\"");
   } else if (m.input() == ModelInput::kMaskedPairs) {
     KUAFU_REQUIRE(m.sequence >= kSpecialIds + 2, origins.of({"model.sequence", "model.kind"}),
                   "model.sequence = ", m.sequence,
