@@ -115,7 +115,7 @@ std::vector<Param*> Head::borrowed() {
 }
 
 Flow Head::forward(const Flow& in, const Side& side) {
-  Tensor x = in[0];
+  Tensor x = side.inference == nullptr ? in[0] : wanted_rows(ctx_, in[0], side);
   if (norm_) x = (*norm_)(x);
   if (project_) x = (*project_)(x);
   const Tensor logits = tied_head(ctx_.tensor, x, table_.value);

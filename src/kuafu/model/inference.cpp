@@ -9,17 +9,40 @@
 
 namespace kuafu {
 
+namespace {
+
+bool has_whole_sequences(const Context& context) {
+  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
+    if (context.mesh.size(context.activation(stream).dims[1]) > 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Tensor wanted_rows(const Context& context, const Tensor& x, const Side& side) {
+  if (!has_whole_sequences(context) || x.size(1) == 1) return x;
+  const TokenGrid grid = side.grid(context.activation(Stream::kOuter));
+  const int64_t first = side.first_sample + local_slice(context.mesh, grid).offset[0];
+  Tensors rows;
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    rows.push_back(x[b].narrow(0, side.inference->positions.at(static_cast<size_t>(first + b)), 1));
+  }
+  return at::stack(rows);
+}
+
 void keep_logits(const Mesh& mesh, const Tensor& logits, const TokenGrid& grid, const Side& side) {
   Inference& inference = *side.inference;
   const Axes& axes = grid.activation.dims[2];
   const int64_t columns = logits.size(2), width = columns * mesh.size(axes);
   const std::vector<int64_t> mine = local_positions(mesh, grid);
   const int64_t first_sample = side.first_sample + local_slice(mesh, grid).offset[0];
-  const bool is_one_each = is_behind_cache(side);  // the token given is the one
+  // The token given is the one, or the row was taken before.
+  const bool is_one_each = is_behind_cache(side) || logits.size(1) < std::ssize(mine);
   for (int64_t b = 0; b < logits.size(0); ++b) {
     const int64_t sample = first_sample + b;
     const int64_t wanted = is_one_each ? 0 : inference.positions.at(static_cast<size_t>(sample));
-    const auto found = std::find(mine.begin(), mine.end(), wanted);
+    const auto found = is_one_each ? mine.begin() : std::find(mine.begin(), mine.end(), wanted);
     if (found == mine.end()) continue;  // another rank of the sequence has it
     inference.rows.push_back(
         {sample, mesh.coord(axes) * columns, width, logits[b][found - mine.begin()].clone()});

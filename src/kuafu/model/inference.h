@@ -28,8 +28,12 @@ struct Inference {
       {};
 };
 
+/// The rows of x (B, S, H), laid out as the outer stream, whose logits are wanted, (B, 1, H): the head need
+/// not multiply the others. x itself where ranks share the positions of a sequence in either stream.
+Tensor wanted_rows(const Context& context, const Tensor& x, const Side& side);
+
 /// Keeps the rows of `logits` that are wanted in side.inference. logits (B, S, V) laid out as `grid`
-/// says.
+/// says, or (B, 1, V) of wanted_rows().
 void keep_logits(const Mesh& mesh, const Tensor& logits, const TokenGrid& grid, const Side& side);
 
 }  // namespace kuafu
