@@ -127,8 +127,8 @@ def draw(result, out):
         right.plot(ranks, [r[key] / base[key] for r in rows], marker="o", label=network)
     right.plot([CLAIM["from"], CLAIM["to"]], [1, CLAIM["time"]], "k--", label="GShard, published")
     right.set(xscale="log", xlabel="devices = experts", ylabel=f"step time, of that of {base['ranks']}", ylim=(0, None))
-    for axes in (left, right):
-        axes.legend(fontsize=8)
+    left.legend(fontsize=8, ncols=2, loc="upper right", bbox_to_anchor=(1, 0.9))     # between the curves
+    right.legend(fontsize=8)
     for suffix in ("svg", "png"):
         figure.savefig(out / f"moe_scaling.{suffix}", metadata={"Date": None} if suffix == "svg" else None)
 

@@ -25,7 +25,7 @@ void each(const Mapped& t, size_t part, const Move& move) {
   for (int64_t line0 = 0; line0 < lines; line0 += kTile) {
     for (int64_t place0 = 0; place0 < places; place0 += kTile) {
       for (int64_t line = line0; line < std::min(lines, line0 + kTile); ++line) {
-        // Of each place (place / b P + p) b + place % b, without its quotients: they took most of the time.
+        // Of each place (place / b P + p) b + place % b, without two quotients an element.
         int64_t own = (place0 / b * parts + p) * b + place0 % b, left = b - place0 % b;
         for (int64_t place = place0; place < std::min(places, place0 + kTile); ++place, ++own) {
           if (left-- == 0) {
