@@ -16,46 +16,114 @@ namespace {
 
 using Spoil = std::function<Flow(Flow)>;
 
-/// The block `inner` with another result.
+Flow as_it_is(Flow flow) { return flow; }
+
+/// The block `inner` with another result, or given something else.
 class SpoiltBlock : public ModelBlock {
  public:
-  SpoiltBlock(std::unique_ptr<ModelBlock> inner, Spoil spoil)
-      : inner_(std::move(inner)), spoil_(std::move(spoil)) {
+  SpoiltBlock(std::unique_ptr<ModelBlock> inner, Spoil result, Spoil input)
+      : inner_(std::move(inner)), result_(std::move(result)), input_(std::move(input)) {
     add_child(*inner_);
   }
   Flow forward(const Flow& in, const Side& side) override {
-    return spoil_(inner_->forward(in, side));
+    return result_(inner_->forward(input_(in), side));
   }
   std::string name() const override { return inner_->name(); }
   std::vector<Param*> borrowed() override { return inner_->borrowed(); }
 
  private:
   std::unique_ptr<ModelBlock> inner_;
-  Spoil spoil_;
+  Spoil result_, input_;
 };
 
-/// What a run of a GPT ends with whose block `index` from the end hands on spoil(its result).
-std::string message(size_t index, const Spoil& spoil, const Overrides& overrides) {
+/// What two steps of it end with.
+std::string message(const Plan& plan, const Registries& registries) {
+  try {
+    run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+      const auto data = data_of(plan);
+      Engine engine(plan, registries, world, *data, {});
+      for (int64_t s = 0; s < 2; ++s) engine.step();
+    });
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+/// What a run of a GPT ends with whose block `index` from the end hands on result(what it makes of
+/// input(what it takes)).
+std::string message(size_t index, const Spoil& result, const Overrides& overrides,
+                    const Spoil& input = as_it_is) {
   Registries registries = builtin_registries();
   const MakeModel gpt = registries.models.find("gpt");
   registries.models.add("spoilt", "GPT with one block that is wrong",
                         [&](const ModelPlan& plan, const Context& ctx) {
                           Model model = gpt(plan, ctx);
                           auto& block = model.blocks[model.blocks.size() - 1 - index];
-                          block = std::make_unique<SpoiltBlock>(std::move(block), spoil);
+                          block = std::make_unique<SpoiltBlock>(std::move(block), result, input);
                           return model;
                         });
   Plan plan = small_plan(overrides);
   plan.model.kind = "spoilt";
-  try {
-    run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
-      const auto data = data_of(plan);
-      Engine(plan, registries, world, *data, {}).step();
-    });
-  } catch (const Error& e) {
-    return e.what();
+  return message(plan, registries);
+}
+
+const std::vector<Overrides> kPlans = {
+    {{"parallel.data.size", "2"}},
+    {{"memory.recompute", "full"}},
+    {{"parallel.pipeline.size", "2"}, {"train.micro_batch", "2"}},
+    {{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}}};
+
+/// 1D whose weight gradients lack a column.
+class NarrowGradients : public TensorParallel {
+ public:
+  explicit NarrowGradients(const Mesh& mesh)
+      : TensorParallel(mesh), sound_(make_megatron_1d(mesh)) {}
+  Layout activation(Stream s) const override { return sound_->activation(s); }
+  Layout weight(Role r) const override { return sound_->weight(r); }
+  Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
+    return sound_->forward(x, w, r);
   }
-  return "no error";
+  Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
+    return sound_->input_grad(dy, w, r);
+  }
+  Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
+    return sound_->weight_grad(x, dy, r).slice(1, 1);
+  }
+  Cost cost(const LinearShape& s, Role r) const override { return sound_->cost(s, r); }
+
+ private:
+  std::unique_ptr<TensorParallel> sound_;
+};
+
+TEST(BlockCall, AWeightGradientOfAnotherShapeIsToldWithBothShapes) {
+  Registries registries = builtin_registries();
+  const TensorMode mode{.name = "narrow",
+                        .summary = "1d with gradients that lack a column",
+                        .axes = [](int64_t size, int64_t) -> std::vector<Axis> {
+                          return {{"tensor", size}};
+                        }};
+  registries.tensor.add(
+      mode.name, mode.summary,
+      TensorScheme{mode, [](const Mesh& mesh) { return std::make_unique<NarrowGradients>(mesh); }});
+  for (const char* schedule : {"1f1b", "zero_bubble"}) {  // at once, and later
+    Plan plan = small_plan({{"train.micro_batch", "2"}});
+    plan.parallel.tensor.mode = "narrow";
+    plan.parallel.tensor.size = 2;
+    plan.parallel.pipeline.size = 2;
+    plan.parallel.pipeline.schedule = schedule;
+    const std::string all = message(plan, registries);
+    EXPECT_NE(all.find("weight_grad gave a gradient of ("), std::string::npos) << all;
+    EXPECT_NE(all.find(" for a weight of ("), std::string::npos) << all;
+  }
+}
+
+// The blocks before it have gradients of zero.
+TEST(BlockCall, ABlockMayStopTheGradientOfWhatItTakes) {
+  const Spoil stopped = [](Flow f) { return Flow{f[0].detach()}; };
+  for (const Overrides& plan : kPlans) {
+    EXPECT_EQ(message(1, as_it_is, plan, stopped), "no error") << plan[0].first;
+  }
 }
 
 TEST(BlockCall, WhatABlockMayNotHandOnIsToldWithItsName) {
@@ -67,12 +135,7 @@ TEST(BlockCall, WhatABlockMayNotHandOnIsToldWithItsName) {
   const Spoil rows = [](Flow f) { return Flow{f[0].expand({2})}; };
   const Spoil whole = [](Flow f) { return Flow{f[0].to(at::kLong)}; };
   const Spoil detached = [](Flow f) { return Flow{f[0].detach()}; };
-  const std::vector<Overrides> plans = {
-      {{"parallel.data.size", "2"}},
-      {{"memory.recompute", "full"}},
-      {{"parallel.pipeline.size", "2"}, {"train.micro_batch", "2"}},
-      {{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}}};
-  for (const Overrides& plan : plans) {
+  for (const Overrides& plan : kPlans) {
     const auto says = [&](size_t index, const Spoil& spoil, const std::string& words) {
       const std::string all = message(index, spoil, plan);
       EXPECT_NE(all.find(words), std::string::npos) << words << "\n" << all;
@@ -83,8 +146,7 @@ TEST(BlockCall, WhatABlockMayNotHandOnIsToldWithItsName) {
     says(2, narrow, "block 'blocks.1' (3 of 4): internal error: matmul of (");
     says(1, wide, "block 'head' (4 of 4): an error of LibTorch: ");
     says(1, whole, "block 'blocks.1' (3 of 4) hands on a tensor of Long, which has no gradient");
-    says(1, detached,
-         "block 'blocks.1' (3 of 4), backward: an error of LibTorch: element 0 of ten");
+    says(1, detached, "block 'blocks.1' (3 of 4) hands on a tensor that no gradient can pass; ");
     says(0, nothing, "block 'head' (4 of 4) hands on nothing; forward() returns the loss");
     says(0, two, "block 'head' (4 of 4) is the last and hands on 2 tensors");
     says(0, rows, "hands on a tensor of 2 elements; its forward() returns the loss");

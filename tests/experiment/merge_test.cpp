@@ -69,6 +69,17 @@ TEST(Merge, NamesAllSuitesOfSeveral) {
   EXPECT_EQ(all.record.header["merged"][1], "B: other, suite 2222222222222222, cases 1");
 }
 
+TEST(Merge, SaysWhatTwoStatesOfASuiteLose) {
+  MergeInput other = input_of("B", {line_of("b", kLate)}, "2222222222222222");
+  EXPECT_TRUE(merged({input_of("A", {line_of("a", kEarly)}), other}).notes.empty());
+  other.record.header["derived"] = {{"columns", {{{"name", "mfu"}}}}, {"claims", Json::array()}};
+  const Merged all = merged({input_of("A", {line_of("a", kEarly)}), other});
+  ASSERT_EQ(all.notes.size(), 1);
+  EXPECT_NE(all.notes[0].find("are of 2 states of suite "), std::string::npos) << all.notes[0];
+  EXPECT_NE(all.notes[0].find(": columns are left out; "), std::string::npos) << all.notes[0];
+  EXPECT_FALSE(all.record.header.contains("derived"));
+}
+
 TEST(Merge, TakesTheLineOfMoreRounds) {
   const auto with_rounds = [](Json line, size_t rounds) {
     line["rounds"] = Json::array();

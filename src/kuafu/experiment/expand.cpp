@@ -179,23 +179,46 @@ class Expander {
     bool is_any = false;
     for (size_t s = 0; s < suite_.skips.size(); ++s) {
       const auto& choices = suite_.skips[s].choices;
-      const bool is_hit = std::all_of(choices.begin(), choices.end(), [&](const Choice& choice) {
+      const auto is_met = [&](const Choice& choice) {
         const Json* value = find_setting(point.settings, choice.key);
         if (value == nullptr) value = find_setting(point.given, choice.key);
+        if (value != nullptr) met_[choice.key].insert(*value);
         return value != nullptr &&
                std::find(choice.values.begin(), choice.values.end(), *value) != choice.values.end();
-      });
+      };
+      const bool is_hit =
+          std::count_if(choices.begin(), choices.end(), is_met) == std::ssize(choices);
       if (is_hit) used_skips_.insert(s);
       is_any = is_any || is_hit;
     }
     return is_any;
   }
 
-  /// A skip that skips nothing is a misspelt key or value.
+  /// A skip that skips nothing is a misspelt key or value, and so is a value that no case has.
   void check_skips() const {
     for (size_t s = 0; s < suite_.skips.size(); ++s) {
+      for (const Choice& choice : suite_.skips[s].choices) check_skipped_values(choice);
       require(used_skips_.contains(s), suite_.skips[s].line,
-              "[[skip]]: no case of the sweep has these settings; check their keys and values");
+              "[[skip]]: no case of the sweep has all of these settings at once");
+    }
+  }
+
+  void check_skipped_values(const Choice& choice) const {
+    const auto met = met_.find(choice.key);
+    std::vector<std::string> keys;
+    for (const Point& point : points_) {
+      for (const auto& [key, value] : point.given) keys.push_back(key);
+    }
+    require(met != met_.end(), choice.line, "[[skip]]: no case of the sweep has the key ",
+            in_quotes(choice.key), did_you_mean(choice.key, keys),
+            " Allowed is what the sweep or one of its rows sets");
+    for (const Json& value : choice.values) {
+      if (met->second.contains(value)) continue;
+      std::vector<std::string> words;
+      for (const Json& known : met->second) words.push_back(plain_text(known));
+      require(false, choice.line, "[[skip]]: no case of the sweep has ", choice.key, " = ",
+              in_quotes(plain_text(value)), did_you_mean(plain_text(value), words), " It is ",
+              join_or(words));
     }
   }
 
@@ -252,6 +275,7 @@ class Expander {
   std::vector<Point> points_;
   int64_t num_points_ = 0;
   std::set<size_t> used_skips_;
+  std::map<std::string, std::set<Json>> met_;  ///< values of the keys that skips name, by key
 };
 
 }  // namespace

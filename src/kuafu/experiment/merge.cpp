@@ -144,6 +144,30 @@ std::vector<std::string> distinct(const std::vector<MergeInput>& inputs, const c
   return texts;
 }
 
+/// What a record is judged and drawn by, and only one state of a suite has.
+constexpr const char* kToldBySuite[] = {"order", "references", "derived"};
+
+/// Which of it is lost, where the folders are of several suites, or of several states of one.
+std::string left_out(const std::vector<MergeInput>& inputs) {
+  const std::vector<std::string> hashes = distinct(inputs, "suite_hash");
+  std::set<std::string> names;
+  for (const auto& [folder, record] : inputs) {
+    const Json derived = value_at(record.header, "derived");
+    for (const char* part : {"columns", "claims", "figures"}) {
+      if (!value_at(derived, part).empty()) names.insert(part);
+    }
+    if (!value_at(record.header, "references").empty()) names.insert("references");
+  }
+  if (hashes.size() == 1 || names.empty()) return "";
+  const std::vector<std::string> suites = distinct(inputs, "name");
+  const std::string of = suites.size() == 1 ? text(hashes.size(), " states of suite ", suites[0])
+                                            : text(suites.size(), " suites");
+  return text(
+      "the folders are of ", of, ": ", join({names.begin(), names.end()}),
+      " are left out; the reports of each folder have them",
+      suites.size() == 1 ? ", and `kuafu suite` brings a folder to the suite's present state" : "");
+}
+
 Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json>& cases) {
   const Json& first = inputs.front().record.header;
   const std::string name = join(distinct(inputs, "name"), " + ");
@@ -168,7 +192,7 @@ Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json
                  {"corpora", corpora},
                  {"merged", sources},
                  {"provenance", provenance()}};
-  for (const char* told : {"order", "references", "derived"}) {
+  for (const char* told : kToldBySuite) {
     if (is_one_suite && first.contains(told)) header[told] = first[told];
   }
   return header;
@@ -215,6 +239,7 @@ Merged merged(const std::vector<MergeInput>& inputs) {
     out.notes.push_back(text(cases.num_same(), cases.num_same() == 1 ? " line was" : " lines were",
                              " the same in another folder: kept once"));
   }
+  if (const std::string lost = left_out(inputs); !lost.empty()) out.notes.push_back(lost);
   out.record.header = merged_header(inputs, out.record.cases);
   return out;
 }

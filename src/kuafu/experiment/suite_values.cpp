@@ -102,7 +102,7 @@ double SuiteValues::number(const ConfigValue& value, const std::string& key,
 }
 
 double SuiteValues::seconds(const ConfigValue& value, const std::string& key) const {
-  constexpr const char* kExpected = "a positive number of seconds";
+  constexpr const char* kExpected = "a positive number of seconds without a unit, such as 120";
   const double seconds = number(value, key, kExpected);
   require(seconds > 0, value.line, key, ": expected ", kExpected, ", given ", to_string(value));
   return seconds;

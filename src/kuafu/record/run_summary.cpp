@@ -257,7 +257,11 @@ void print_certificate(const Json& d) {
   if (c["reason"].is_string()) std::cout << ": " << c["reason"].get<std::string>();
   std::cout << "\n";
   const std::string type = d["plan"]["model"]["dtype"].get<std::string>();
-  const std::string twin = words_of_twin(c);
+  std::string twin = words_of_twin(c);
+  if (c["verdict"] == "different" && value_at(c, "native.verdict") != "different" &&
+      !twin.empty()) {
+    twin = "different, " + twin;  // it alone is refuted
+  }
   std::string native = words_of_native(c);
   const bool is_refuted = c["verdict"] == "different" && c["native"].is_object();
   if (is_refuted && !native.empty()) {

@@ -51,6 +51,14 @@ Flow call_block(const Model& model, size_t index, const Flow& in, const Side& si
   return out;
 }
 
+void check_recorded(const Model& model, size_t index, const Flow& out) {
+  const auto is_cut = [](const Tensor& t) { return !t.requires_grad(); };
+  if (std::none_of(out.begin(), out.end(), is_cut)) return;
+  throw Error(text(name_of(model, index),
+                   " hands on a tensor that no gradient can pass; forward() may detach what it "
+                   "takes, and not what it returns"));
+}
+
 void run_of_block(const Model& model, size_t index, const char* part,
                   const std::function<void()>& f) {
   try {

@@ -13,6 +13,10 @@ namespace kuafu {
 /// is given: a model may be a plug-in's.
 Flow call_block(const Model& model, size_t index, const Flow& in, const Side& side);
 
+/// Throws Error, which names the block, where `out`, what it handed on under recording, has a tensor
+/// that no gradient can pass.
+void check_recorded(const Model& model, size_t index, const Flow& out);
+
 /// f(), work of block `index`; errors of ops in it name the block and `part` of it (", backward").
 void run_of_block(const Model& model, size_t index, const char* part,
                   const std::function<void()>& f);

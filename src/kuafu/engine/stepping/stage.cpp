@@ -165,11 +165,6 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
     if (!is_split) finish_block(b, micro_batch);
     tools_.groups.release(first_ + b, Use::kBackward);
   }
-  for (size_t i = 0; i < grads.size(); ++i) {
-    if (grads[i].defined()) continue;  // an input that nothing used
-    const FlowTensor& t = inputs_[i];
-    grads[i] = at::zeros(t.shape, at::TensorOptions(t.type).device(tools_.device));
-  }
   tools_.micro_batches.release(micro_batch);
   if (has_loss_) add_loss(std::exchange(now.loss, Tensor()));
   return grads;
@@ -191,10 +186,15 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
     out.push_back(std::move(loss));
   }
   losses.clear();
-  run_of_block(tools_.model, first_ + b, kBackward, [&] { torch::autograd::backward(out, grads); });
+  run_of_block(tools_.model, first_ + b, kBackward, [&] {
+    check_recorded(tools_.model, first_ + b, out);
+    torch::autograd::backward(out, grads);
+  });
   out.clear();
   grads.clear();
-  for (const Tensor& t : in) grads.push_back(t.grad());
+  for (const Tensor& t : in) {  // one that nothing used, or only what stops gradients, has none
+    grads.push_back(t.grad().defined() ? t.grad() : at::zeros(t.sizes(), t.options()));
+  }
   keep(block, Boundary::kInputGradient, grads, side);
   in.clear();
 }

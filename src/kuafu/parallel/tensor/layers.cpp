@@ -58,6 +58,19 @@ std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid) {
   return positions;
 }
 
+namespace {
+
+/// `dw`, held to the shape of `w`: a scheme may be a plug-in's.
+Tensor gradient_of(const Tensor& w, Tensor dw) {
+  const bool is_right = dw.defined() && dw.sizes() == w.sizes();
+  KUAFU_REQUIRE(is_right, "the tensor mode's weight_grad gave ",
+                dw.defined() ? text("a gradient of ", to_string(shape_of(dw))) : "no tensor",
+                " for a weight of ", to_string(shape_of(w)));
+  return dw;
+}
+
+}  // namespace
+
 Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
               Role r) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
@@ -73,13 +86,15 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
     const Tensor dy = grads[0].contiguous();
     LinearGrads g;
     if (WeightGrads* later = weight_grads_for(saved[1])) {
-      later->add(saved[1],
-                 [&tp, r, dy, x = saved[0].detach()] { return tp.weight_grad(x, dy, r); });
+      later->add(saved[1], [&tp, r, dy, x = saved[0].detach(), w = saved[1].detach()] {
+        return gradient_of(w, tp.weight_grad(x, dy, r));
+      });
       if (needs[0]) g.dx = tp.input_grad(dy, saved[1], r);
     } else if (needs[0]) {
       g = tp.backward(saved[0], saved[1], dy, r);
+      g.dw = gradient_of(saved[1], std::move(g.dw));
     } else {
-      g.dw = tp.weight_grad(saved[0], dy, r);
+      g.dw = gradient_of(saved[1], tp.weight_grad(saved[0], dy, r));
     }
     return {g.dx, g.dw, needs[2] ? ops::sum_rows(dy) : Tensor()};
   };
@@ -99,11 +114,11 @@ Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
     Tensor dtable;
     const Tensor dx = tp.forward(dlogits, saved[1], Role::kContract);
     if (WeightGrads* later = weight_grads_for(saved[1])) {
-      later->add(saved[1], [&tp, dlogits, x = saved[0].detach()] {
-        return tp.weight_grad(dlogits, x, Role::kContract);
+      later->add(saved[1], [&tp, dlogits, x = saved[0].detach(), w = saved[1].detach()] {
+        return gradient_of(w, tp.weight_grad(dlogits, x, Role::kContract));
       });
     } else {
-      dtable = tp.weight_grad(dlogits, saved[0], Role::kContract);
+      dtable = gradient_of(saved[1], tp.weight_grad(dlogits, saved[0], Role::kContract));
     }
     return {dx, dtable, needs[2] ? ops::sum_rows(dlogits) : Tensor()};
   };
