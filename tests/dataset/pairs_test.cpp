@@ -24,7 +24,7 @@ PairDataset make(uint64_t seed = 1) {
   model.kind = "bert";
   model.vocab = kVocab;
   model.sequence = kSequence;
-  return {std::make_unique<SyntheticDataset>(inner_options(seed)), model, seed};
+  return {std::make_unique<SyntheticDataset>(inner_options(seed)), model, last_ids(kVocab), seed};
 }
 
 /// Sample i of the tokens as they were before any was hidden.
@@ -113,8 +113,9 @@ TEST(PairDataset, NeedsRoomForAPair) {
   ModelPlan model;
   model.kind = "bert";
   model.sequence = 4;
-  EXPECT_THROW(PairDataset(std::make_unique<SyntheticDataset>(inner_options(1)), model, 1),
-               ConfigError);
+  EXPECT_THROW(
+      PairDataset(std::make_unique<SyntheticDataset>(inner_options(1)), model, last_ids(kVocab), 1),
+      ConfigError);
 }
 
 }  // namespace

@@ -63,6 +63,44 @@ class TokenRows : public testing::Test {
   std::string told_;
 };
 
+TEST_F(TokenRows, OfPairsTakeTheTokenizersOwnSpecialTokens) {
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += i % 3 == 0 ? "a b " : "c d e ";
+  folder_.write("corpus/1", words);
+  ModelPlan bert;
+  bert.kind = "bert";
+  bert.sequence = 7;
+  const auto opened = [&](int64_t vocab) {
+    bert.vocab = vocab;
+    return make_dataset(data(), bert, 1, "");
+  };
+  const auto refusal = [&](int64_t vocab) {
+    return message_of<ConfigError>([&] { opened(vocab); });
+  };
+  expect_says(refusal(9), {"model.vocab = 9 is too small", "allowed: at least 10"});
+  EXPECT_EQ(opened(12)->train(0, 1).inputs.front(), 9) << "the first of the last three";
+
+  // "[MASK]" is 3, "[CLS]" 5, "[SEP]" 8.
+  folder_.write(
+      "tokenizer.json",
+      test::file_of(test::word_level({"a", "b", "[MASK]", "c", "[CLS]", "d", "e", "[SEP]"}),
+                    {{"pre_tokenizer", {{"type", "WhitespaceSplit"}}}})
+          .dump());
+  expect_says(refusal(8), {"model.vocab = 8 is too small", "allowed: at least 9"});
+  for (const int64_t vocab : {9, 12}) {
+    const auto dataset = opened(vocab);
+    expect_says(dataset->describe(), {"special ones the tokenizer's"});
+    const Tokens t = dataset->train(0, dataset->num_train_samples());
+    for (int64_t i = 0; i < t.samples; ++i) {
+      const int64_t* ids = t.inputs.data() + 7 * i;
+      EXPECT_EQ((Ids{ids[0], ids[3], ids[6]}), (Ids{5, 8, 8}));
+    }
+    EXPECT_LT(std::ranges::max(t.inputs), 9);
+    EXPECT_NEAR(static_cast<double>(std::ranges::count(t.inputs, 3)),
+                0.8 * static_cast<double>(t.samples), 0.15 * static_cast<double>(t.samples));
+  }
+}
+
 TEST_F(TokenRows, OfWikiTextBeginTheirValidationPartWithAFileOfIds) {
   folder_.write("wiki/wiki.train.tokens", "a b\nc d\ne\n");
   folder_.write("wiki/wiki.valid.tokens", "e f a\n");

@@ -21,10 +21,19 @@ std::string hash_of_generator(const Parameters&... parameters) {
   return hash_digits(text("generator 1", parameters...));
 }
 
-/// Tokens of a model whose vocabulary and sequence have `special` tokens besides.
-OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t special, uint64_t seed,
-                       const std::string& default_path, SharedCorpora& corpora) {
-  const int64_t vocab = model.vocab - special, sequence = model.sequence - special;
+/// Those of a model's pairs.
+PairIds pair_ids(const DataPlan& data, const ModelPlan& model) {
+  if (data.kind == "text" && !data.tokenizer.empty()) {
+    if (const auto own = pair_ids_of(read_tokenizer(data.tokenizer, data.end_token))) return *own;
+  }
+  return last_ids(model.vocab);
+}
+
+/// Tokens of a model whose sequence has `special` tokens besides, and its vocabulary `special_ids`.
+OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t special,
+                       int64_t special_ids, uint64_t seed, const std::string& default_path,
+                       SharedCorpora& corpora) {
+  const int64_t vocab = model.vocab - special_ids, sequence = model.sequence - special;
   if (data.kind == "synthetic") {
     return {std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed}),
             {data.kind, 0, hash_of_generator(" tokens ", vocab, " ", sequence, " ", seed), 0}};
@@ -35,7 +44,7 @@ OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t spe
   // Before the corpus is read: it may be large.
   KUAFU_REQUIRE(vocab >= 256 || !data.tokenizer.empty(), "model.vocab = ", model.vocab,
                 " is too small for data.kind = \"text\", one token a byte; allowed: at least ",
-                256 + special, "; nearest: vocab = ", 256 + special,
+                256 + special_ids, "; nearest: vocab = ", 256 + special_ids,
                 ", or data.kind = \"synthetic\"");
   const auto corpus = corpora.read(data.path.empty() ? default_path : data.path);
   DataIdentity identity{data.kind, static_cast<int64_t>(corpus->bytes.size()), corpus->hash};
@@ -50,7 +59,8 @@ OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t spe
     row = corpora.tokens(*corpus, tokenizer);
   }
   auto dataset = std::make_unique<TextDataset>(
-      row, *corpus, TextDataset::Options{vocab, sequence, data.validation, seed, special});
+      row, *corpus,
+      TextDataset::Options{vocab, sequence, data.validation, seed, special, special_ids});
   identity.tokens = row->size();
   identity.samples = dataset->num_train_samples();
   return {std::move(dataset), std::move(identity)};
@@ -83,11 +93,14 @@ OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed
              0}};
   }
   if (model.input() == ModelInput::kMaskedPairs) {
-    OpenedData opened = open_tokens(data, model, kSpecialTokens, seed, default_path, corpora);
-    opened.dataset = std::make_unique<PairDataset>(std::move(opened.dataset), model, seed);
+    const PairIds ids = pair_ids(data, model);
+    OpenedData opened =
+        open_tokens(data, model, kSpecialTokens, ids.is_of_tokenizer ? 0 : kSpecialTokens, seed,
+                    default_path, corpora);
+    opened.dataset = std::make_unique<PairDataset>(std::move(opened.dataset), model, ids, seed);
     return opened;
   }
-  return open_tokens(data, model, 0, seed, default_path, corpora);
+  return open_tokens(data, model, 0, 0, seed, default_path, corpora);
 }
 
 OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,

@@ -21,8 +21,13 @@ int64_t masked_positions(int64_t sequence) {
   return std::max<int64_t>(1, std::llround(0.15 * static_cast<double>(sequence)));
 }
 
-PairDataset::PairDataset(std::unique_ptr<Dataset> tokens, const ModelPlan& model, uint64_t seed)
-    : tokens_(std::move(tokens)), model_(model), seed_(seed) {
+PairIds last_ids(int64_t vocab) {
+  return {.first = vocab - 3, .between = vocab - 2, .mask = vocab - 1, .ordinary = vocab - 3};
+}
+
+PairDataset::PairDataset(std::unique_ptr<Dataset> tokens, const ModelPlan& model,
+                         const PairIds& ids, uint64_t seed)
+    : tokens_(std::move(tokens)), model_(model), ids_(ids), seed_(seed) {
   KUAFU_REQUIRE(model_.sequence >= kSpecialTokens + 2, "model.sequence = ", model_.sequence,
                 " leaves no pair beside three special tokens; allowed: at least 5");
 }
@@ -43,12 +48,11 @@ void PairDataset::append(Part part, int64_t sample, Tokens& out) const {
   const std::vector<int64_t> second = is_random ? window(sample + 1 + away) : own;
 
   const auto length = static_cast<int64_t>(own.size()), half = length / 2;
-  const int64_t start = model_.vocab - 3, between = model_.vocab - 2;
-  out.inputs.push_back(start);
+  out.inputs.push_back(ids_.first);
   out.inputs.insert(out.inputs.end(), own.begin(), own.begin() + half);
-  out.inputs.push_back(between);
+  out.inputs.push_back(ids_.between);
   out.inputs.insert(out.inputs.end(), second.begin() + half, second.end());
-  out.inputs.push_back(between);
+  out.inputs.push_back(ids_.between);
   for (int64_t i = 0; i < model_.sequence; ++i) out.segments.push_back(i < half + 2 ? 0 : 1);
   out.labels.push_back(is_random ? 1 : 0);
   mask(sample, seed, out);
@@ -69,9 +73,9 @@ void PairDataset::mask(int64_t sample, uint64_t seed, Tokens& out) const {
     const double u = random.uniform(draw);
     out.targets[at] = out.inputs[at];
     if (u < 0.8) {
-      out.inputs[at] = model_.vocab - 1;
+      out.inputs[at] = ids_.mask;
     } else if (u < 0.9) {
-      const auto ids = static_cast<double>(model_.vocab - kSpecialTokens);
+      const auto ids = static_cast<double>(ids_.ordinary);
       out.inputs[at] = static_cast<int64_t>(random.uniform(draw + 1) * ids);
     }
   }
@@ -94,7 +98,8 @@ Tokens PairDataset::validation(int64_t first, int64_t count) const {
 
 std::string PairDataset::describe() const {
   return text("masked pairs, ", masked_positions(model_.sequence), " of ", model_.sequence,
-              " tokens hidden, of ", tokens_->describe());
+              " tokens hidden, ", ids_.is_of_tokenizer ? "special ones the tokenizer's, " : "",
+              "of ", tokens_->describe());
 }
 
 }  // namespace kuafu

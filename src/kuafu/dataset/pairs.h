@@ -8,9 +8,17 @@
 
 namespace kuafu {
 
-/// A sample is [first] A [between] B [between]: three special tokens, the last three ids of the
-/// vocabulary together with the mask: first = vocab - 3, between = vocab - 2, mask = vocab - 1.
+/// A sample is [first] A [between] B [between], some of it behind [mask].
 inline constexpr int64_t kSpecialTokens = 3;
+
+/// Their ids: those of a tokenizer that has [CLS], [SEP] and [MASK] (or <s>, </s> and <mask>), else
+/// the last three of the vocabulary.
+struct PairIds {
+  int64_t first = 0, between = 0, mask = 0;
+  int64_t ordinary = 0;  ///< ids below are what a random token is drawn from
+  bool is_of_tokenizer = false;
+};
+PairIds last_ids(int64_t vocab);
 
 /// Tokens of a sample that are predicted: 15 %, at least one; known before the forward.
 int64_t masked_positions(int64_t sequence);
@@ -22,8 +30,9 @@ int64_t masked_positions(int64_t sequence);
 /// random token, 10 % stay. All by Philox(seed, sample): the same under every plan.
 class PairDataset final : public Dataset {
  public:
-  /// @pre tokens has model.vocab - 3 ids and windows of model.sequence - 3.
-  PairDataset(std::unique_ptr<Dataset> tokens, const ModelPlan& model, uint64_t seed);
+  /// @pre tokens has windows of model.sequence - 3, and ids that leave `ids` alone.
+  PairDataset(std::unique_ptr<Dataset> tokens, const ModelPlan& model, const PairIds& ids,
+              uint64_t seed);
 
   int64_t vocab() const override { return model_.vocab; }
   int64_t num_train_samples() const override { return tokens_->num_train_samples(); }
@@ -40,6 +49,7 @@ class PairDataset final : public Dataset {
 
   std::unique_ptr<Dataset> tokens_;
   ModelPlan model_;
+  PairIds ids_;
   uint64_t seed_;
 };
 

@@ -56,9 +56,10 @@ TextDataset::TextDataset(std::shared_ptr<const TokenRow> row, const Corpus& corp
   const int64_t sequence = options_.sequence;
   const double share = options_.validation;
   const int64_t special = options_.special;  // errors speak of the model's keys
-  KUAFU_REQUIRE(options_.vocab >= row_->vocab(), "model.vocab = ", options_.vocab + special,
+  KUAFU_REQUIRE(options_.vocab >= row_->vocab(),
+                "model.vocab = ", options_.vocab + options_.special_ids,
                 " is too small for data.kind = \"text\" of ", row_->vocab(), " ", row_->unit(),
-                "s; allowed: at least ", row_->vocab() + special);
+                "s; allowed: at least ", row_->vocab() + options_.special_ids);
   KUAFU_REQUIRE(sequence > 0, "model.sequence = ", sequence + special, "; allowed: at least ",
                 1 + special);
   KUAFU_REQUIRE(share >= 0 && share < 1, "data.validation = ", share,

@@ -103,6 +103,18 @@ TokenizerFile read_tokenizer(const std::string& path, const std::string& end_tok
   return {path, read_file(path, "tokenizer of data.tokenizer"), end_token};
 }
 
+std::optional<PairIds> pair_ids_of(const TokenizerFile& file) {
+  const Tokenizer tokenizer = Tokenizer::parse(file.bytes, file.path);
+  constexpr const char* kNames[][3] = {{"[CLS]", "[SEP]", "[MASK]"}, {"<s>", "</s>", "<mask>"}};
+  for (const auto& names : kNames) {
+    const auto first = tokenizer.id_of(names[0]), between = tokenizer.id_of(names[1]),
+               mask = tokenizer.id_of(names[2]);
+    if (!first || !between || !mask) continue;
+    return PairIds{*first, *between, *mask, tokenizer.vocab_size(), true};
+  }
+  return std::nullopt;
+}
+
 std::string hash_of_tokens(const Corpus& corpus, const TokenizerFile& tokenizer) {
   std::string all = text(kMadeBy, " ", corpus.hash, " ", hash_digits(tokenizer.bytes), " ",
                          in_quotes(tokenizer.end_token));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kuafu/dataset/corpus.h"
+#include "kuafu/dataset/pairs.h"
 #include "kuafu/dataset/token_row.h"
 #include "kuafu/plan/plan.h"
 
@@ -20,6 +21,10 @@ struct TokenizerFile {
 
 /// Reads the tokenizer of data.tokenizer. Throws ConfigError where it cannot.
 TokenizerFile read_tokenizer(const std::string& path, const std::string& end_token);
+
+/// What the tokenizer puts around pairs of texts and where a token is hidden; none where it lacks one
+/// of the three.
+std::optional<PairIds> pair_ids_of(const TokenizerFile& tokenizer);
 
 /// 16 hex digits of all that the ids of a corpus follow from: its bytes, where its files begin, the
 /// tokenizer and the token behind each file.
