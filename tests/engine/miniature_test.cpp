@@ -115,6 +115,26 @@ TEST(Miniature, OfUnequalChunksOfAZigzagHasThem) {
   }
 }
 
+// A vocabulary is a tokenizer's or smaller, and never both.
+TEST(Miniature, OfATokenizerReadsBytesOfTheSameText) {
+  const auto data_of_miniature = [](const std::string& vocab) {
+    Plan plan = plan_with({{"model.vocab", vocab},
+                           {"data.kind", "text"},
+                           {"data.path", "a.txt"},
+                           {"data.tokenizer", "t.json"},
+                           {"data.end_token", "<end>"}});
+    plan.data.hash = "0123456789abcdef";
+    const Miniature small = miniature(plan, builtin_registries());
+    EXPECT_TRUE(small.plan.has_value()) << small.reason;
+    return small.plan ? small.plan->data : DataPlan{};
+  };
+  const DataPlan bytes = data_of_miniature("30522"), few = data_of_miniature("100");
+  EXPECT_EQ((std::vector{bytes.kind, bytes.path, bytes.tokenizer, bytes.end_token, bytes.hash}),
+            (std::vector<std::string>{"text", "a.txt", "", "", ""}));
+  EXPECT_EQ(few.kind, "synthetic") << "no ids for bytes";
+  EXPECT_EQ(few.path + few.tokenizer, "");
+}
+
 TEST(Miniature, OfWhatCannotBePlacedSaysWhy) {
   Plan plan = plan_with({});
   plan.parallel.tensor = {"1d", 3, 1};

@@ -88,9 +88,9 @@ std::vector<Key> model_keys() {
           "attention heads; divides `hidden`")
           .in(1, kMaxHidden),
       Row("model.vocab", Form::kInteger, KUAFU_MEMBER(model.vocab),
-          "token ids; text has 256, one a byte, bert 3 more, which is its default with text; "
-          "padded "
-          "where ranks do not divide it")
+          "token ids; text has 256, one a byte, bert 3 more, which is its default with text; of a "
+          "tokenizer its ids, for bert 3 more where it has no [CLS], [SEP], [MASK]; padded where "
+          "ranks do not divide it")
           .in(2, kMaxTokens),
       Row("model.sequence", Form::kInteger, KUAFU_MEMBER(model.sequence),
           "tokens of a sample; vit: follows from `image` and `patch`")

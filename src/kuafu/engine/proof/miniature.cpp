@@ -224,11 +224,21 @@ void Search::shrink_batch() {
   }
 }
 
+/// A smaller vocabulary is no tokenizer's: bytes of the same text, where the plan has ids for them.
+Plan without_tokenizer(Plan plan) {
+  if (plan.data.tokenizer.empty()) return plan;
+  const bool has_bytes = plan.model.vocab >= plan::text_tokens(plan.model);
+  plan.data.tokenizer = plan.data.end_token = plan.data.hash = "";
+  plan.data.kind = has_bytes ? "text" : "synthetic";
+  if (!has_bytes) plan.data.path = "";
+  return plan;
+}
+
 }  // namespace
 
 Miniature miniature(const Plan& plan, const Registries& registries) {
   try {
-    Search search(plan, registries);
+    Search search(without_tokenizer(plan), registries);
     search.shrink_layers();
     // Twice: how a table comes to its tokens depends on both, so each bounds the other.
     for (int pass = 0; pass < 2; ++pass) {
