@@ -107,6 +107,23 @@ class Commands(Trained):
         self.assertIn('parallel.sequence.mode = "ring-zigzag" shares the positions', made["cache"])
         self.assertEqual(made["cache_bytes"], 0)
 
+    def test_what_tiers_move_is_in_the_document(self):
+        out = self.path("moved.json")
+
+        def moved(tokens, *settings):
+            page.kuafu(*self.words("--prompt", "hello", "--tokens", str(tokens), "--json", out, settings=settings))
+            with open(out, encoding="utf-8") as file:
+                return json.load(file).get("moves")
+
+        self.assertIsNone(moved(5))
+        for ranks in (1, 2):
+            tiers = ["memory.policy=host", "memory.chunk_size=4096", f"parallel.data={ranks}", "train.batch=2"]
+            three, five = (moved(n, *tiers)["to_device_bytes"] for n in (3, 5))
+            self.assertEqual(len(five), ranks)
+            for a, b in zip(three, five):    # as many forwards, each of all weights
+                self.assertGreater(a, 0)
+                self.assertEqual(a * 5, b * 3)
+
     def started(self, *more):
         """A generation that takes long: of 4,000 positions by whole forwards, and where its document will be."""
         out = self.path("stopped.json")

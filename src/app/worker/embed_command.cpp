@@ -74,6 +74,7 @@ class EmbedRun final : public ForwardCommand {
     const Embedded made = embed(engine, world, what);
     const std::chrono::duration<double> took = EmbedClock::now() - began;
     stopped_ = static_cast<int>(made.stopped);
+    take_moves(engine, world);
     if (world.rank() != 0) return;
     check_numbers(made);
     tell(made, took.count());

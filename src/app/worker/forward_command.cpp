@@ -23,6 +23,7 @@
 #include "kuafu/base/reason.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
+#include "kuafu/comm/gather.h"
 #include "kuafu/dataset/no_data.h"
 #include "kuafu/engine/saving/given_weights.h"
 #include "kuafu/meter/book.h"
@@ -208,12 +209,21 @@ void ForwardCommand::rank_body(Communicator& world) {
   forward(engine, world);
 }
 
+void ForwardCommand::take_moves(const Engine& engine, Communicator& world) {
+  const std::optional<int64_t> mine = engine.loaded();
+  if (!mine) return;
+  for (const std::string& bytes : gather_texts(world, std::to_string(*mine))) {
+    if (world.rank() == 0) moves_["to_device_bytes"].push_back(std::stoll(bytes));
+  }
+}
+
 void ForwardCommand::write(const char* member, const Json& made, const std::string& why) const {
   if (options_.json_file.empty()) return;
   Json document = head_;
   document["status"] = why.empty() ? "ok" : "interrupted";
   if (!why.empty()) document["reason"] = why;
   document[member] = made;
+  if (!moves_.is_null()) document["moves"] = moves_;
   write_document(document, options_.json_file);
 }
 

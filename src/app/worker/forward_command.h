@@ -53,6 +53,8 @@ class ForwardCommand {
   static int64_t signal_to_stop();
   /// Of the signal that ended it: SIGINT.
   static std::string name_of_signal(int64_t number);
+  /// Takes what tiers moved into the document of rank 0. Collective.
+  void take_moves(const Engine& engine, Communicator& world);
   /// Writes the document, where one is asked for: `member` of it says what was made. `why`: empty, or why it
   /// was stopped.
   void write(const char* member, const Json& made, const std::string& why = "") const;
@@ -76,6 +78,7 @@ class ForwardCommand {
   Registries registries_;
   std::optional<NamedWeights> weights_;
   Json head_;
+  Json moves_;  ///< null without tiers
   Requests requests_;
 };
 

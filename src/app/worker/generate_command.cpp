@@ -70,6 +70,7 @@ class GenerateRun final : public ForwardCommand {
     const Generated made = generate(engine, world, what);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     stopped_ = static_cast<int>(made.stopped);
+    take_moves(engine, world);
     if (!text) return;
     if (made.stopped != 0) text->stop();
     tell(*text, made, took.count());

@@ -70,6 +70,7 @@ class PerplexityRun final : public ForwardCommand {
     const Perplexity found = perplexity_of(engine, world, tokens_, stride_, on_batch);
     const std::chrono::duration<double> took = Clock::now() - began;
     stopped_ = static_cast<int>(found.stopped);
+    take_moves(engine, world);
     if (world.rank() != 0) return;
     if (std::isnan(found.nats)) {
       throw Error(text("the logits of a window are no numbers, in ", to_string(plan_.model.dtype),

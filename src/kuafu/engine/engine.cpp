@@ -157,6 +157,8 @@ std::vector<WholeParam> Engine::all_params() {
 
 std::vector<StateRow> Engine::states() const { return state_->store->rows(); }
 
+std::optional<int64_t> Engine::loaded() const { return state_->store->loaded(); }
+
 MoveCounts Engine::moves() const { return state_->store->moves(); }
 memory::UseTrace Engine::uses() const { return state_->store->uses(); }
 

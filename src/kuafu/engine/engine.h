@@ -156,6 +156,9 @@ class Engine {
   std::vector<StateRow> states() const;
   /// What its tiers of memory moved so far, and the uses of a step, once they are known.
   MoveCounts moves() const;
+  /// Bytes of parameters that came to the device so far, for forwards that train nothing too; none
+  /// without tiers.
+  std::optional<int64_t> loaded() const;
   memory::UseTrace uses() const;
   const StageMap& stages() const;
   at::Device device() const;

@@ -41,6 +41,10 @@ MoveCounts Store::moves() const {
   return all;
 }
 
+std::optional<int64_t> Store::loaded() const {
+  return tiers_ ? std::optional(tiers_->loaded()) : std::nullopt;
+}
+
 void Store::attach(std::vector<Group> groups) {
   groups_ = std::move(groups);
   num_users_.resize(groups_.size());

@@ -66,6 +66,8 @@ class Store {
   RuleSlots& slots() { return slots_; }
   /// What was moved so far; nothing without tiers.
   MoveCounts moves() const;
+  /// Tiers::loaded(); none without tiers.
+  std::optional<int64_t> loaded() const;
   /// See AwayActivations; null where they stay on the device.
   AwayActivations* activations() { return tiers_ ? tiers_->activations() : nullptr; }
   /// The uses of a training step, once they are known; without moments where there are no tiers.

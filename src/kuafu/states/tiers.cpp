@@ -273,6 +273,8 @@ void Tiers::go_home() {
   if (now_ != steady_.get()) ++counts_.warm_ups;
 }
 
+int64_t Tiers::loaded() const { return copied(Direction::kToDevice); }
+
 int64_t Tiers::copied(Direction queue) const {
   return copies_.copied(queue) - (activations_ ? activations_->bytes() : 0);
 }

@@ -105,6 +105,8 @@ class Tiers {
   AwayActivations* activations() { return activations_.get(); }
 
   MoveCounts counts() const;
+  /// Bytes of chunks that came to the device so far, for forwards that train nothing too.
+  int64_t loaded() const;
   /// The uses of a step with what is in use beside them, once they are known; else no moments.
   memory::UseTrace uses();
 
