@@ -51,6 +51,10 @@ class History:
             return "this is no git checkout"
         return "this is a shallow clone" if lines[1] == "true" else ""
 
+    def text_at(self, commit, path):
+        """A file as that commit had it; empty where it had none."""
+        return self._git("show", f"{commit}:{path}").stdout
+
     def files(self):
         """Tracked files under results/; without git those that are there, results/runs apart."""
         if "shallow" in self.why_not or not self.why_not:
@@ -175,6 +179,23 @@ def share_problems(rule, value):
         yield f"{' or '.join(rule['counted'])} is {part:.4f} of {len(found)} at {rule['values']!r}; at least {rule['at_least']}"
 
 
+def keys_of(text):
+    """Plan keys of a docs/plan.md."""
+    return set(re.findall(r"^\| `([a-z_0-9]+\.[a-z_0-9.]+)` ", text, re.MULTILINE))
+
+
+def younger_problems(rule, value, root, history):
+    """Of a rule of `younger`: the plan keys that no commit of the file had, named one by one."""
+    if history.why_not:
+        return
+    had = set()
+    for block in blocks(value):
+        had |= keys_of(history.text_at(block["git_commit"], "docs/plan.md"))
+    now = keys_of((root / "docs" / "plan.md").read_text(encoding="utf-8"))
+    if sorted(now - had) != sorted(rule["keys"]):
+        yield f"plan keys that its programs had not are {sorted(now - had)}; results/index.toml has {sorted(rule['keys'])}"
+
+
 def data_problems(name, index, root, history):
     """Why a file of data does not meet the rule."""
     try:
@@ -201,6 +222,9 @@ def data_problems(name, index, root, history):
     for rule in index.get("shares", []):
         if fnmatch.fnmatch(name, rule["file"]):
             yield from share_problems(rule, value)
+    for rule in index.get("younger", []):
+        if rule["file"] == name:
+            yield from younger_problems(rule, value, root, history)
 
 
 def excused(name, index, problems):
@@ -269,7 +293,7 @@ def check(root, history):
     """(problems of files that must meet the rule, [waiting: file, why, what it lacks], rows of the table)"""
     index = tomllib.loads((root / "results" / "index.toml").read_text(encoding="utf-8"))
     files = history.files()
-    rules = [r["file"] for kind in ("trains", "shares") for r in index.get(kind, [])] + list(index.get("trains_nothing", {}))
+    rules = [r["file"] for kind in ("trains", "shares", "younger") for r in index.get(kind, [])] + list(index.get("trains_nothing", {}))
     rules += [pattern for r in index.get("drawn", []) for pattern in r["files"]] + index.get("texts", {}).get("files", [])
     waiting = {w["file"]: w["why"] for w in index.get("waiting", [])}
     bad = [f"{name}: waits to be recorded again, but there is no such file" for name in waiting if name not in files]

@@ -47,7 +47,7 @@ def _timing_of(case):
 
 def row_of(case):
     """{column: value} of one case."""
-    row = {"case_id": case.id, "name": case.name, "status": case.status, "reason": case.reason or None, "wall_s": case.wall_s}
+    row = {"case_id": case.id, "name": case.name, "status": "different" if case.is_refuted else case.status, "reason": case.reason or None, "wall_s": case.wall_s}
     for key, value in {"settings": case.settings, **case.document}.items():
         if key not in ("status", "reason"):
             row |= _flat(key, value, False)

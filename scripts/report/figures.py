@@ -289,7 +289,7 @@ def tradeoff(run):
         is_cut = is_cut or bool(cut)
         panel.xaxis.set_tick_params(labelbottom=True)
     axes.flat[0].set_ylim(0, top)        # all panels share both axes; set last, for it ends the fit to the marks
-    axes.flat[0].set_xlim(left=0)
+    axes.flat[0].set_xlim(0, 1.06 * max(c.peak for c in cases) / views.MIB)
     axes.flat[0].yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
     figure.supxlabel("peak memory of the fullest rank (MiB); up and left is better, a larger mark has more ranks", fontsize=8.5)
     figure.supylabel("tokens/s", fontsize=8.5)

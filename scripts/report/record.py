@@ -95,9 +95,14 @@ class Case:
         return self.certificate.get("verdict") == "different"
 
     @property
+    def is_refuted(self):
+        """It ended well, with a result that its certificate refutes."""
+        return self.status == "ok" and self.is_different
+
+    @property
     def status_words(self):
         """How it ended, as a reader sees it: "different" in place of the "ok" of a run that its certificate refutes."""
-        return "different" if self.status == "ok" and self.is_different else self.status.replace("_", " ")
+        return "different" if self.is_refuted else self.status.replace("_", " ")
 
     @property
     def is_unproven(self):

@@ -43,7 +43,7 @@ def _draw_marks(panel, d, series):
             for x, m in zip(suite_places.along_x(d, series, index), s.marks):
                 panel.bar(x, m.y, suite_places.bar_width(d) * 0.92, facecolor=views.fill(m.case, color),
                           edgecolor=style.PAPER if RESTS[s.rest][2] and m.case.is_certified else views.edge(m.case, color),
-                          hatch=RESTS[s.rest][2], linewidth=0.9, yerr=reach.static_errors(m.y, _interval(m)), ecolor=style.INK)
+                          hatch=RESTS[s.rest][2], linewidth=0 if m.case.is_certified else 0.9, yerr=reach.static_errors(m.y, _interval(m)), ecolor=style.INK)
             continue
         xs = suite_places.along_x(d, series, index)
         if d.kind == "line":

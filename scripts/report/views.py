@@ -63,13 +63,31 @@ def _is_workload_key(key):
     return key not in PLACEMENT_KEYS and not key.startswith(PLACEMENT_PREFIXES)
 
 
+def _work_of(case):
+    """Of the resolved plan what tells how much work there is."""
+    plan = dict(flat(case.plan))
+    return json.dumps({k: v for k, v in plan.items() if k.startswith(WORK_PREFIXES) and k not in NO_WORK and (k, v) != ("data.hash", "")})
+
+
+def _is_placement(key, cases):
+    """Whether rows that a suite names only say where work goes: cases that differ in this alone have plans of the same work."""
+    if "." in key or not all(c.plan for c in cases):
+        return False
+    groups = {}
+    for case in cases:
+        beside = json.dumps({k: v for k, v in case.settings.items() if k != key and k not in PLACEMENT_KEYS}, sort_keys=True)
+        groups.setdefault((beside, case.ranks), []).append(case)
+    several = [g for g in groups.values() if len({c.setting(key) for c in g}) > 1]
+    return bool(several) and all(len({_work_of(c) for c in g}) == 1 for g in several)
+
+
 def varied_keys(cases):
     """Keys of the workload that take more than one value among `cases`, in order of appearance: settings, and keys of the
     resolved plans that differ where all those settings agree (a batch that follows from the ranks by a formula)."""
     keys = []
     for case in cases:
         keys += [k for k in case.settings if _is_workload_key(k) and k not in keys]
-    varied = [k for k in keys if len({json.dumps(c.setting(k)) for c in cases}) > 1]
+    varied = [k for k in keys if len({json.dumps(c.setting(k)) for c in cases}) > 1 and not _is_placement(k, cases)]
     plans = [({k: json.dumps(c.setting(k)) for k in varied}, dict(flat(c.plan))) for c in cases if c.plan]
     asked = dict.fromkeys(k for _, plan in plans for k in plan if k.startswith(WORK_PREFIXES) and k not in NO_WORK)
     for key in sorted(asked, key=lambda k: k not in FIRST_TOLD):     # the others may follow from these

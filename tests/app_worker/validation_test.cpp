@@ -93,6 +93,25 @@ std::vector<const char*> worlds() {
 INSTANTIATE_TEST_SUITE_P(Worlds, Validated, testing::ValuesIn(worlds()),
                          [](const auto& info) { return std::string(info.param); });
 
+// A run that goes on without the key ends the series with its own last loss.
+TEST(Validation, OfAFolderEndsWithTheLastStepWhoeverGoesOn) {
+  const tests::Folder folder;
+  const std::string saved = folder.path("saved");
+  const Arguments common = {"--steps", "6", "--set", "optimizer.warmup=0", "--checkpoint", saved};
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return run(more);
+  };
+  EXPECT_EQ(with({"--set", "train.validate_every=2", "--stop-at", "4"}).code, kOk);
+  const Ran ran = with({"--resume"});
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  const Json v = ran.document["validation"];
+  EXPECT_EQ(v["steps"], (Json{2, 4, 6}));
+  EXPECT_EQ(v["losses"][2], ran.document["validation_loss"]);
+  EXPECT_EQ(v["best_step"], 6) << v;
+  EXPECT_EQ(step_of_folder(best_checkpoint(saved).value_or("")), 6);
+}
+
 TEST(Validation, IsNothingInTheSimulatedWorld) {
   const Ran with = run({"--world", "simulated", "--set", "train.validate_every=1"});
   const Ran without = run({"--world", "simulated"});

@@ -35,6 +35,22 @@ TEST(Reference, HoldsOrSaysWhichCaseBreaksIt) {
   EXPECT_EQ(bad.broken[0], "2 ranks: memory.peak_bytes.max is 1031, expected 3");
 }
 
+TEST(Reference, OfACertificateIsAboutWhatItRefutesToo) {
+  Json refuted = test::sample_document(2, 3);
+  refuted["certificate"]["verdict"] = "different";
+  RunRecord record;
+  record.cases = {test::sample_case("a", refuted)};
+  const auto checked = [&](const std::string& metric, const Json& value) {
+    Reference r;
+    r.metric = metric;
+    r.value = value;
+    return check_references({r}, {"a"}, record).at(0);
+  };
+  EXPECT_EQ(checked("certificate.verdict", "equal").broken.size(), 1U);
+  EXPECT_TRUE(checked("certificate.verdict", "different").broken.empty());
+  EXPECT_EQ(checked("memory.peak_bytes.max", 3).checked, 0);  // its numbers are of a wrong result
+}
+
 TEST(Reference, ComparesTwoMetrics) {
   EXPECT_TRUE(check("metric = \"loss.last\"\nbelow = \"loss.first\"\n").at(0).broken.empty());
   EXPECT_FALSE(check("metric = \"loss.first\"\nbelow = \"loss.last\"\n").at(0).broken.empty());

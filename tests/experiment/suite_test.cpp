@@ -83,12 +83,13 @@ TEST(Suite, LeavesOutWhatASkipNames) {
       parse_suite(kSuiteHead + grid + "[[skip]]\nranks = 2\nbatch = [8, 16]\n", "s.toml");
   EXPECT_EQ(names(suite.cases), (Names{"1 rank, batch 8", "1 rank, batch 16"}));
   expect_suite_error(kSuiteHead + grid + "[[skip]]\nranks = 3\n",
-                     {"s.toml:8", "no case of the sweep has ranks = \"3\""});
+                     {"s.toml:8", "no case of the sweep has ranks = 3; nearest: 1. It is 1 or 2"});
   expect_suite_error(
       kSuiteHead + grid + "[[skip]]\nbatch = 8\nrank = [1, 2]\n",
       {"s.toml:9", "no case of the sweep has the key \"rank\"; did you mean \"ranks\"?"});
-  expect_suite_error(kSuiteHead + grid + "[[skip]]\nranks = 2\n[[skip]]\nranks = [2, 11]\n",
-                     {"s.toml:10", "no case of the sweep has ranks = \"11\"", "It is 1 or 2"});
+  expect_suite_error(
+      kSuiteHead + grid + "[[skip]]\nranks = 2\n[[skip]]\nranks = [2, 11]\n",
+      {"s.toml:10", "no case of the sweep has ranks = 11; nearest: 1. It is 1 or 2"});
 }
 
 TEST(Suite, AddsExtraCasesByTheNamesOfRows) {

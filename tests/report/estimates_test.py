@@ -171,6 +171,16 @@ class Work(unittest.TestCase):
         self.assertEqual(views.varied_keys([c for c in cases if c.ranks == 2]), [])
         self.assertEqual(views.varied_keys(cases), ["train.batch"])
 
+    def test_rows_that_say_where_work_goes_are_no_work_whatever_they_are_called(self):
+        def named(axis, works):
+            return [record.case_of(synthetic.case_line(f"{row}, batch {batch}", {axis: row, "train.batch": batch}, {
+                "status": "ok", "plan": synthetic.plan_of("none", 1, 2, work * batch, 32, "none"), "ranks": 2, "world": "threads"}))
+                for row, work in works for batch in (4, 8)]
+        alike = named("layout", [("two ranks, data", 1), ("two ranks, tensor", 1)])
+        self.assertEqual(views.varied_keys(alike), ["train.batch"])
+        self.assertEqual({c.strategy for c in alike}, {"two ranks, data", "two ranks, tensor"})
+        self.assertIn("layout", views.varied_keys(named("layout", [("small", 1), ("large", 3)])))
+
     def test_data_that_was_not_read_is_no_other_work(self):
         cases = [c for c in self.cases() if c.ranks == 2]
         for case, known in zip(cases, ("31e89e48", "")):

@@ -3,6 +3,7 @@
 
 import copy
 import csv
+import dataclasses
 import importlib.util
 import io
 import json
@@ -174,7 +175,7 @@ class Outputs(Folders):
             rows = list(csv.DictReader(file))
         self.assertEqual([r["case_id"] for r in rows], [c.id for c in self.run_.cases])
         for row, case in zip(rows, self.run_.cases):
-            self.assertEqual(row["status"], case.status)
+            self.assertEqual(row["status"], "different" if case.is_refuted else case.status)
             self.assertEqual(row["settings.train.batch"], str(case.settings["train.batch"]))
             if case.status != "ok":
                 self.assertEqual(row["reason"], case.reason)
@@ -189,6 +190,12 @@ class Outputs(Folders):
             self.assertEqual(row["plan.model.bias"], "true")
             for axis, entry in document["ledger"].items():
                 self.assertEqual(int(row[f"ledger.{axis}.bytes_sent.max"]), max(entry["bytes_sent"]))
+
+    def test_csv_tells_a_refuted_case_as_the_table_does(self):
+        case = next(c for c in self.run_.cases if c.status == "ok" and not c.is_different)
+        self.assertEqual(export.row_of(case)["status"], "ok")
+        refuted = dataclasses.replace(case, certificate={"verdict": "different"})
+        self.assertEqual(export.row_of(refuted)["status"], "different")
 
     def test_csv_columns_are_paths_of_the_record(self):
         columns, _ = export.rows_of([self.run_], ["first"])

@@ -238,6 +238,19 @@ raise SystemExit(1)
 class Waiting(Tree):
     LIST = '[[waiting]]\nfile = "counted.json"\nwhy = "the machine was busy"\n'
 
+    def test_plan_keys_that_are_younger_than_a_campaign(self):
+        page = self.root / "docs" / "plan.md"
+        page.parent.mkdir()
+        page.write_text("| `model.old` | a key |\n")
+        self.git("add", "docs")
+        self.git("commit", "-q", "-m", "a key")
+        self.block["git_commit"] = self.git("rev-parse", "HEAD")
+        page.write_text("| `model.old` | a key |\n| `memory.new_2` | another |\n")
+        self.index += '[[younger]]\nfile = "counted.json"\nkeys = []\n'
+        self.refused("counted.json: plan keys that its programs had not are ['memory.new_2']")
+        self.index = self.index.replace("keys = []", 'keys = ["memory.new_2"]')
+        self.assertEqual(self.problems(), [])
+
     def test_what_waits_is_told_and_no_problem(self):
         self.index = INDEX + self.LIST
         self.counted["provenance"] = self.block | {"git_dirty": True}

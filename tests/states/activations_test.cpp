@@ -141,6 +141,19 @@ TEST(Activations, ThatPassNoBlockStay) {
   EXPECT_EQ(other.sum().item<double>(), 24);
 }
 
+TEST(Activations, ThatShareTheirMemoryStay) {
+  TierCopies copies(true, {});
+  AwayActivations away(copies, nullptr);
+  const Tensor a = at::full({8}, 3.0), b = a.detach(), other = at::full({8}, 5.0);
+  away.leave({a, other, b});
+  EXPECT_EQ(away.bytes(), 64);  // of doubles: the other's
+  away.leave({});
+  EXPECT_EQ(a.sum().item<double>(), 24);
+  EXPECT_EQ(other.storage().nbytes(), 0u);
+  away.wait({a, other, b});
+  EXPECT_EQ(b.sum().item<double>() + other.sum().item<double>(), 64);
+}
+
 // A link as fast as the copies need it hides them behind the blocks; a slow one does not.
 TEST(Activations, CostASimulatedStepTheirBytesWhereNothingHidesThem) {
   const auto step = [](const char* gbs, const char* where) {

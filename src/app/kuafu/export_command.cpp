@@ -81,7 +81,7 @@ int export_hf(const ExportCall& call) {
         return bytes;
       },
       call.shard_bytes);
-  std::cout << "written: " << call.out << "  a " << hf::name_of(family) << " of " << names.size()
+  std::cout << "written: " << call.out << "  " << hf::name_of(family) << " of " << names.size()
             << " tensors, of step " << from.step() << "\n";
   return kDone;
 }

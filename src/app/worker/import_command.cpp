@@ -64,6 +64,15 @@ int import_command(const ImportOptions& options) {
   const Registries registries = load_registries(loaded);
   initialise_tensors();
   const bool is_hf = options.format == "hf";
+  std::error_code unknown;
+  const bool is_folder = std::filesystem::is_directory(options.file, unknown);
+  KUAFU_REQUIRE(is_hf || !is_folder, options.file,
+                " is a folder; give the .safetensors file, or --format hf for a folder of "
+                "transformers");
+  KUAFU_REQUIRE(!is_hf || is_folder || !std::filesystem::exists(options.file, unknown),
+                options.file,
+                " is no folder, which --format hf takes; leave --format out for a "
+                ".safetensors file");
   const GivenWeights from = is_hf ? open_hf_folder(options.file, registries, options.plugins)
                                   : open_plain_file(options.file, registries, options.plugins);
   const auto there = newest_checkpoint(options.out);

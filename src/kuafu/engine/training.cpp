@@ -264,7 +264,10 @@ void Training::diverge(int64_t step, const std::string& why) {
 void Training::validate(StepDone& done) {
   const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
   const bool is_last = steps == plan_.train.steps && !options_.goes_on_later;
-  if (every == 0 || (steps % every != 0 && !is_last)) return;
+  // The series that an earlier run of the folder began ends with the last step's too.
+  const bool goes_on = plan_.train.validation_batches > 0 && !result_.validation.steps.empty();
+  const bool is_due = (every > 0 && steps % every == 0) || (is_last && (every > 0 || goes_on));
+  if (!is_due) return;
   done.validation_loss = validation_loss();
   if (!done.validation_loss) return;
   result_.validation.add(steps, *done.validation_loss);

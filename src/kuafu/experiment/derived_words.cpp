@@ -91,8 +91,8 @@ std::string by_of(const Derived& derived, const FigureSpec& figure) {
 
 /// A reason that several cases have is one.
 std::string without_name(std::string words, const std::string& name) {
-  for (const std::string& said :
-       {" in " + in_quotes(name), "like " + in_quotes(name) + " ", in_quotes(name) + " "}) {
+  for (const std::string& said : {" of " + in_quotes(name), " in " + in_quotes(name),
+                                  "like " + in_quotes(name) + " ", in_quotes(name) + " "}) {
     const size_t at = words.find(said);
     if (at != std::string::npos) words.erase(at, said.size());
   }

@@ -215,9 +215,9 @@ class Expander {
     for (const Json& value : choice.values) {
       if (met->second.contains(value)) continue;
       std::vector<std::string> words;
-      for (const Json& known : met->second) words.push_back(plain_text(known));
+      for (const Json& known : met->second) words.push_back(known.dump());
       require(false, choice.line, "[[skip]]: no case of the sweep has ", choice.key, " = ",
-              in_quotes(plain_text(value)), did_you_mean(plain_text(value), words), " It is ",
+              value.dump(), "; nearest: ", nearest(value.dump(), words), ". It is ",
               join_or(words));
     }
   }

@@ -46,8 +46,12 @@ std::string status_of(const Json& document) {
   return status_words(document["status"].get<std::string>(), document);
 }
 
+/// Every case that ended well, and of certificates what they refute too.
 bool is_about(const Reference& r, const std::string& id, const Json& document) {
-  if (r.metric != "status" && status_of(document) != "ok") return false;
+  const bool is_of_certificate = r.metric.starts_with("certificate.");
+  const std::string status =
+      is_of_certificate ? document["status"].get<std::string>() : status_of(document);
+  if (r.metric != "status" && status != "ok") return false;
   return r.where.empty() || std::find(r.cases.begin(), r.cases.end(), id) != r.cases.end();
 }
 

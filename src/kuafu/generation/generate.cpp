@@ -169,7 +169,8 @@ Plan plan_of_generation(Plan plan) {
   const std::vector<std::string> kinds = causal_kinds();
   KUAFU_REQUIRE(std::find(kinds.begin(), kinds.end(), plan.model.kind) != kinds.end(),
                 "model.kind = ", in_quotes(plan.model.kind),
-                " generates no text, which takes a causal model of this build; kinds that do are ",
+                " foretells no token from those before it, which generating and perplexity take; "
+                "kinds of this build that do are ",
                 join(kinds));
   if (plan.model.has_mixtures()) {
     KUAFU_REQUIRE(plan.model.router != "expert_choice",

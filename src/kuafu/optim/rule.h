@@ -14,7 +14,8 @@
 // other pieces of a layer, how norms come together, masters, saving: apply.cpp, once for all rules.
 namespace kuafu {
 
-/// What a rule reads and changes: some elements of a parameter, whole layers or not.
+/// What a rule reads and changes: some elements of a parameter, whole layers or not, on some ranks
+/// none.
 struct RulePiece {
   Tensor value;               ///< f32 or f64; of a half-precision parameter its master copy
   Tensor grad;                ///< of any type, to be multiplied by grad_factor; may be used up

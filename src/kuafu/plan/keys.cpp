@@ -50,6 +50,8 @@ std::string nearest_key(const std::string& path) {
   std::string best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const Key& key : keys()) {
+    const bool is_end = path.find('.') != std::string::npos && key.name.ends_with("." + path);
+    if (is_end) return key.name;  // "tensor.mode" of parallel.tensor.mode
     const std::string table = parent_of(key.name), given = parent_of(path);
     const std::string section = key.section() + ".";
     const int64_t elsewhere =

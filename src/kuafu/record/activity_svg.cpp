@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <string_view>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/record/activity.h"
@@ -71,7 +72,10 @@ Axis axis_of(double length_s) {
   return axis;
 }
 
-/// A colour for everything that ranks did, in the order in which it first occurs. Idle is pale.
+/// What ranks compute in every picture, measured or simulated, has one colour in all of them.
+constexpr std::string_view kUsual[] = {"forward", "backward", "update", "load"};
+
+/// A colour for everything else that ranks did, in the order in which it first occurs. Idle is pale.
 class Palette {
  public:
   explicit Palette(const ActivityLog& log) {
@@ -84,10 +88,14 @@ class Palette {
     }
     std::stable_sort(order_.begin(), order_.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    size_t next[4] = {0, 0, 0, 0};
+    size_t next[4] = {std::size(kUsual), 0, 0, 0};
     for (const auto& key : order_) {
       const std::vector<std::string>& shades = of(key.first);
-      colours_[key] = shades[next[static_cast<size_t>(key.first)]++ % shades.size()];
+      const auto usual = std::find(std::begin(kUsual), std::end(kUsual), key.second);
+      const bool is_usual = key.first == Activity::Kind::kCompute && usual != std::end(kUsual);
+      const size_t place = is_usual ? static_cast<size_t>(usual - std::begin(kUsual))
+                                    : next[static_cast<size_t>(key.first)]++;
+      colours_[key] = shades[place % shades.size()];
     }
   }
 

@@ -82,7 +82,8 @@ std::vector<FieldDoc> training_fields() {
        "mean loss on the held-out windows after the last step; null in the simulated world"},
       {"validation", T::kObject, kOptional, true, "",
        "validation losses on the way, those from before a resume too; null without "
-       "`train.validate_every` and in the simulated world, which does not validate"},
+       "`train.validate_every`, unless the run goes on from a checkpoint that has a series, and in "
+       "the simulated world, which does not validate"},
       {"validation.steps", T::kNumbers, kOk, false, "steps", "done before each"},
       {"validation.losses", T::kNumbers, kOk, false, "nat / token",
        "mean over the held-out windows"},
@@ -150,7 +151,9 @@ std::vector<FieldDoc> training_fields() {
        "how near to its peak the machine worked; null unless the steps were watched (a terminal, "
        "`--log`, `--log-every`, `--tensorboard`)"},
       {"compute.peak_flops_per_s", T::kNumber, kOk, false, "FLOP / s",
-       "measured before the first step: square products of the plan's type on all ranks at once"},
+       "measured before the first step: square products of the plan's type on all ranks at once, "
+       "of "
+       "extents up to 2,048, on a card 16,384; the fastest found, and no limit of the machine"},
       {"compute.share_of_peak", T::kNumber, kOk, true, "",
        "FLOPs of a step, with recomputation, over its median time, as a share of that"},
   };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/states/activations.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -14,9 +16,14 @@ constexpr std::string_view kWhat = "activation";
 
 const void* key_of(const Tensor& t) { return t.unsafeGetTensorImpl(); }
 
-/// A view of a larger buffer stays: its storage is not its own.
-bool has_own_storage(const Tensor& t) {
-  return t.is_contiguous() && t.storage_offset() == 0 && t.storage().nbytes() == t.nbytes();
+/// A view of a larger buffer stays, and what another of them lies in too: its storage is not its own.
+bool has_own_storage(const Tensor& t, const Tensors& all) {
+  const auto is_shared = [&t](const Tensor& other) {
+    return other.unsafeGetTensorImpl() != t.unsafeGetTensorImpl() &&
+           other.storage().is_alias_of(t.storage());
+  };
+  return t.is_contiguous() && t.storage_offset() == 0 && t.storage().nbytes() == t.nbytes() &&
+         std::none_of(all.begin(), all.end(), is_shared);
 }
 
 }  // namespace
@@ -25,7 +32,7 @@ void AwayActivations::leave(const Tensors& inputs) {
   const at::NoGradGuard no_grad;
   settle();
   for (const Tensor& t : inputs) {
-    if (!has_own_storage(t) || t.numel() == 0) continue;
+    if (!has_own_storage(t, inputs) || t.numel() == 0) continue;
     Away away{.here = t.detach(), .home = {}};
     {
       const BookScope where(host_ != nullptr ? host_ : current_book());

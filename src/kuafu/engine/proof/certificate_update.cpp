@@ -298,16 +298,18 @@ class UpdateCheck {
       // AdamW's decay is of the weight itself: (1 - lr decay) w.
       const double terms =
           rounding_.decay == Decay::kOfWeight ? 1 + rate_of(name) * decay(name) : 1;
+      const bool has_gradient = is_.gradients.contains(name);  // else it stays as it is
+      const bool is_iterated = has_gradient && is_matrix(after_, name);
       Tensor scale = before_.at(name).abs() * terms;
-      if (is_matrix(after_, name)) {
+      if (is_iterated) {
         scale = scale + (w - before_.at(name)).abs() + lr_ * decay(name) * before_.at(name).abs();
       } else if (const auto by = moved.find(name); by != moved.end()) {
         scale = scale + by->second;
       }
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
-      if (is_matrix(after_, name)) scale = compare_matrix(name, found->second - w, scale, all_lost);
+      if (is_iterated) scale = compare_matrix(name, found->second - w, scale, all_lost);
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
-      if (!is_matrix(after_, name) && !is_ratio_lost(name)) {
+      if (!is_iterated && !(has_gradient && is_ratio_lost(name))) {
         const auto by = lost.find(name);
         compare_along({name,
                        before_.at(name),

@@ -60,13 +60,17 @@ std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid) {
 
 namespace {
 
-/// `dw`, held to the shape of `w`: a scheme may be a plug-in's.
-Tensor gradient_of(const Tensor& w, Tensor dw) {
-  const bool is_right = dw.defined() && dw.sizes() == w.sizes();
-  KUAFU_REQUIRE(is_right, "the tensor mode's weight_grad gave ",
-                dw.defined() ? text("a gradient of ", to_string(shape_of(dw))) : "no tensor",
-                " for a weight of ", to_string(shape_of(w)));
-  return dw;
+std::string described(const Tensor& t) {
+  return t.defined() ? text(t.scalar_type(), " ", to_string(shape_of(t))) : "no tensor";
+}
+
+/// `dw` as it lies in `w`, whose type and shape it is held to: a scheme may be a plug-in's.
+Tensor gradient_of(const Tensor& w, const Tensor& dw) {
+  const bool is_right = dw.defined() && dw.sizes() == w.sizes() &&
+                        dw.scalar_type() == w.scalar_type() && dw.device() == w.device();
+  KUAFU_REQUIRE(is_right, "the tensor mode's weight_grad gave ", described(dw), " for a weight, ",
+                described(w));
+  return (dw.is_neg() ? dw.resolve_neg() : dw).contiguous();
 }
 
 }  // namespace
@@ -92,7 +96,7 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
       if (needs[0]) g.dx = tp.input_grad(dy, saved[1], r);
     } else if (needs[0]) {
       g = tp.backward(saved[0], saved[1], dy, r);
-      g.dw = gradient_of(saved[1], std::move(g.dw));
+      g.dw = gradient_of(saved[1], g.dw);
     } else {
       g.dw = gradient_of(saved[1], tp.weight_grad(saved[0], dy, r));
     }

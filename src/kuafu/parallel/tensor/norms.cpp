@@ -33,11 +33,16 @@ ops::NormOut layer_norm_of(const Shards& shards, const Tensors& in, int64_t hidd
   return ops::norm_apply(in[0], moments, in[1], in[2], hidden, epsilon);
 }
 
+/// Of a norm's result: zero where only what stops gradients took it.
+Tensor gradient_or_zero(const Tensor& dy, const Tensor& like) {
+  return dy.defined() ? dy.contiguous() : at::zeros(like.sizes(), like.options());
+}
+
 /// `saved` is x, weight, mean, rstd.
 ops::NormGrads layer_norm_gradients(const Shards& shards, const Tensors& saved,
                                     const Tensors& grads, int64_t hidden) {
   const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
-  const Tensor dy = grads[0].contiguous(), &residual = grads[1];
+  const Tensor dy = gradient_or_zero(grads[0], x), &residual = grads[1];
   if (shards.is_whole()) return ops::layer_norm_backward(dy, x, mean, rstd, weight, residual);
   const Tensor moments = ops::norm_backward_moments(dy, x, mean, rstd, weight);
   shards.add_up(moments);
@@ -55,7 +60,7 @@ ops::RmsOut rms_norm_of(const Shards& shards, const Tensors& in, int64_t hidden,
 ops::RmsGrads rms_norm_gradients(const Shards& shards, const Tensors& saved, const Tensors& grads,
                                  int64_t hidden) {
   const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-  const Tensor dy = grads[0].contiguous(), &residual = grads[1];
+  const Tensor dy = gradient_or_zero(grads[0], x), &residual = grads[1];
   if (shards.is_whole()) return ops::rms_norm_backward(dy, x, rstd, weight, residual);
   const Tensor moments = ops::rms_backward_moments(dy, x, rstd, weight);
   shards.add_up(moments);
