@@ -93,6 +93,17 @@ TEST(Merge, TakesTheLineOfMoreRounds) {
   EXPECT_EQ(merged({input_of("A", {grown}), input_of("B", {later})}).record.cases.at(0), grown);
 }
 
+TEST(Merge, TakesTheLineWhoseLastRoundIsTheYoungest) {
+  const auto with_rounds = [](const std::string& second) {
+    Json line = line_of("a", kEarly);
+    line["rounds"] = {{{"round", 1}, {"began", kEarly}}, {{"round", 2}, {"began", second}}};
+    return line;
+  };
+  const Json early = with_rounds("2026-01-01T01:00:00Z"), late = with_rounds(kLate);
+  EXPECT_EQ(merged({input_of("A", {late}), input_of("B", {early})}).record.cases.at(0), late);
+  EXPECT_EQ(merged({input_of("A", {early}), input_of("B", {late})}).record.cases.at(0), late);
+}
+
 TEST(Merge, TakesTheSameLineOnce) {
   const Json a = line_of("a", kEarly);
   const Merged all = merged({input_of("A", {a}), input_of("B", {a})});

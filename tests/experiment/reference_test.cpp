@@ -140,6 +140,8 @@ TEST(Reference, IsRefusedWhereItComparesATextWithANumber) {
         {peak + "value = true\n", "true is a truth value"},
         {peak + "equals = \"status\"\n", "\"status\" is a text"},
         {status + "value = 3\n", "status is a text and 3 is a number"},
+        {status + "value = \"refuse\"\n", "did you mean \"refused\"?"},
+        {"metric = \"certificate.verdict\"\nvalue = \"equals\"\n", "did you mean \"equal\"?"},
         {peak + "below = \"status\"\n", "below compares numbers"},
         {status + "below = \"plan_hash\"\n", "below compares numbers"},
         {status + "below = 3\n", "status is a text and 3 is a number; below compares numbers"}}) {
@@ -147,6 +149,7 @@ TEST(Reference, IsRefusedWhereItComparesATextWithANumber) {
     EXPECT_NE(why.find("s.toml:7: [[reference]]: "), std::string::npos) << reference << why;
     EXPECT_NE(why.find(said), std::string::npos) << reference << why;
   }
+  EXPECT_EQ(refusal(status + "value = \"different\"\n"), "");
   EXPECT_EQ(refusal("metric = \"plan.model.kind\"\nvalue = \"gpt\"\n"), "");
   EXPECT_EQ(refusal("metric = \"plan.train.steps\"\nbelow = \"memory.peak_bytes.0\"\n"), "");
 }

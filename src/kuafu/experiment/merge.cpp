@@ -27,6 +27,12 @@ bool is_refuted(const Json& line) { return is_different(line["document"]); }
 
 /// When a case ended; empty where neither its line nor its document says so.
 std::string time_of(const Json& line) {
+  std::string last;  // a line of several rounds ended with the youngest
+  for (const Json& round : value_at(line, "rounds")) {
+    const Json began = value_at(round, "began");
+    if (began.is_string()) last = std::max(last, began.get<std::string>());
+  }
+  if (!last.empty()) return last;
   for (const char* path : {"time", "document.provenance.time"}) {
     const Json time = value_at(line, path);
     if (time.is_string()) return time.get<std::string>();

@@ -288,6 +288,23 @@ class Reader : private SuiteValues {
             mine.empty() ? "" : " is " + mine, " and ", to_string(wanted),
             theirs.empty() ? "" : " is " + theirs,
             is_below ? "; below compares numbers" : ": they never equal each other");
+    if (r.metric == "status") {
+      std::vector<std::string> words = statuses();
+      words.emplace_back("different");  // of what a certificate refutes
+      check_word(r, wanted, words);
+    }
+    if (r.metric == "certificate.verdict") check_word(r, wanted, {"equal", "different", "not_run"});
+    if (r.metric == "certificate.level") check_word(r, wanted, {"full", "scaled"});
+  }
+
+  /// A word that a metric never is would only be found when all cases have ended.
+  void check_word(const Reference& r, const ConfigValue& wanted,
+                  const std::vector<std::string>& words) const {
+    if (!r.other.empty()) return;
+    const std::string given = plain_text(r.value);
+    require(std::find(words.begin(), words.end(), given) != words.end(), wanted.line,
+            "[[reference]]: ", r.metric, " is never ", in_quotes(given), did_you_mean(given, words),
+            " It is ", join_or(words));
   }
 
   Reference reference(const ConfigValue& table) const {

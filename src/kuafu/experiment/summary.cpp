@@ -198,7 +198,7 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
                                         {"step ms [95 %]", Align::kRight},
                                         {""},
                                         {"peak MiB", Align::kRight},
-                                        {"MiB sent", Align::kRight},
+                                        {"MiB sent / rank", Align::kRight},
                                         {"loss"},
                                         {"certificate"}};
   for (const ColumnCells& column : more) columns.push_back({column.title, Align::kRight});

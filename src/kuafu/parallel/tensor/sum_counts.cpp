@@ -86,20 +86,26 @@ class Ones {
     return at::ones(shape, at::TensorOptions(at::kDouble));
   }
 
-  Range range_of(const std::function<Tensor()>& run) {
+  Range range_of(const std::string& product, const std::function<Tensor()>& run) {
     world_.clear();
     const Tensor t = run();
+    if (!t.defined() || t.scalar_type() != at::kDouble || !t.is_cpu()) {
+      throw WrongAxes(text(product, ": of doubles the code gives ",
+                           t.defined() ? text(t.device(), " ", t.scalar_type()) : "no tensor",
+                           "; allowed: a tensor of the type and on the device of what it takes"),
+                      role_);
+    }
     return {t.min().item<double>(), t.max().item<double>()};
   }
 
   void count(const char* what, const char* name, double terms, const std::function<Tensor()>& run) {
-    const Range found = range_of(run);
-    if (world_.is_untold() || found.is(terms)) return;
     const std::string product =
         text(what, role_ == Role::kExpand ? " of an expand" : " of a contract");
+    const Range found = range_of(product, run);
+    if (world_.is_untold() || found.is(terms)) return;
     for (const std::string& axis : world_.names()) {
       world_.mark(axis);
-      const double more = range_of(run).largest / found.largest;
+      const double more = range_of(product, run).largest / found.largest;
       world_.mark("");
       if (!(more >= 4) || !std::isfinite(more)) continue;
       const auto times = static_cast<int64_t>(std::lround(std::log2(more)));
