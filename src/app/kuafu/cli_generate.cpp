@@ -63,7 +63,10 @@ void add_generate_command(CLI::App& app, FrontCall& call) {
   add_plan_options(sub, generate.worker);
   add_world_options(sub, generate.worker);
   sub.add_option("--prompt", generate.prompt, "the text to go on with")->type_name("TEXT");
-  sub.add_option("--file", generate.file, "prompts, one a line")->type_name("FILE");
+  sub.add_option("--file", generate.file,
+                 "prompts, one a line; texts may have line ends, so that --json alone tells where "
+                 "each ends")
+      ->type_name("FILE");
   add_weights_options(sub, generate.worker);
   add_sampling_options(sub, generate);
   sub.add_option("--cache", generate.cache,

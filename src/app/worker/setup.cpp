@@ -57,8 +57,10 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries, i
   choices.plugins = options.plugins;
   Plan plan = load_plan(options.plan_file, choices, all_overrides(options));
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks, "--ranks ",
-                options.ranks, " was given, but the launcher started ", world_ranks,
-                " ranks; leave --ranks out or start as many");
+                options.ranks, " was given, but ",
+                launched_rank() ? text("the launcher started ", world_ranks)
+                                : std::string("no launcher started others, which makes 1"),
+                world_ranks == 1 ? " rank" : " ranks", "; leave --ranks out or start as many");
   stop_earlier(plan, options.stop_at);
   plan::with_origins(load_origins(options), [&] {
     plan = world_ranks > 0 ? resolve(plan, world_ranks, modes)
