@@ -95,7 +95,7 @@ class FineTuning(unittest.TestCase):
         return cls.run_of(name, *more, settings=settings)["loss"]
 
     def settings(self, *more):
-        return [*MODEL, *TUNE, "data.kind=text", text("docs/plan.md"), *more]
+        return [*MODEL, *TUNE, "data.kind=text", text("LICENSE"), *more]
 
     def tuned(self, name, *more):
         return self.losses(name, "--init", self.learnt, settings=self.settings(*more))
@@ -113,7 +113,7 @@ class FineTuning(unittest.TestCase):
     def test_losses_of_twenty_steps_are_those_of_transformers(self):
         for dtype, name, limit in ((torch.float64, "f64", 1e-12), (torch.float32, "f32", 1e-4)):
             expected = self.theirs(dtype)
-            self.assertLess(expected[-1], expected[0])
+            self.assertLess(sum(expected[10:]), sum(expected[:10]))    # each step has other samples
             for scheme, settings in (("one", []), ("1d", ["parallel.tensor.mode=1d", "parallel.tensor.size=2"]),
                                      ("zero", ["parallel.data=2", "parallel.zero=3"])):
                 with self.subTest(dtype=name, scheme=scheme):
@@ -155,7 +155,7 @@ class FineTuningBert(unittest.TestCase):
                 hidden_dropout_prob=0, attention_probs_dropout_prob=0)).save_pretrained(os.path.join(folder, "theirs"))
             page.kuafu("import", os.path.join(folder, "theirs"), "--format", "hf", "--out", os.path.join(folder, "own"))
             plan = os.path.join(folder, "own", "plan.toml")
-            settings = [*TUNE, "data.kind=text", text("docs/plan.md"), "data.tokenizer=" + tokenizer]
+            settings = [*TUNE, "data.kind=text", text("LICENSE"), "data.tokenizer=" + tokenizer]
             batches = {name.removeprefix("batches."): t for name, t in batches_of(folder, plan, settings).items() if name.startswith("batches.")}
             self.assertEqual(set(batches["inputs"][:, :, 0].flatten().tolist()), {ids["[CLS]"]})
             self.assertEqual(set(batches["inputs"][:, :, -1].flatten().tolist()), {ids["[SEP]"]})

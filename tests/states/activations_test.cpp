@@ -146,7 +146,7 @@ TEST(Activations, ThatShareTheirMemoryStay) {
   AwayActivations away(copies, nullptr);
   const Tensor a = at::full({8}, 3.0), b = a.detach(), other = at::full({8}, 5.0);
   away.leave({a, other, b});
-  EXPECT_EQ(away.bytes(), 64);  // of doubles: the other's
+  EXPECT_EQ(away.bytes(), 32);  // of floats: the other's
   away.leave({});
   EXPECT_EQ(a.sum().item<double>(), 24);
   EXPECT_EQ(other.storage().nbytes(), 0u);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include "kuafu/base/errors.h"
 
@@ -119,9 +120,14 @@ void import_weights(const NamedWeights& from, const Metadata& state, const std::
   const CheckpointWriter writer(root, 0);
   writer.prepare();
   std::vector<char> bytes;
+  const auto reading = [&](size_t i) {
+    return std::async(std::launch::async, from.read, pieces.at(i).name);
+  };
+  std::future<std::vector<char>> next;
   writer.write(0, pieces, [&](size_t i) {
-    bytes = {};  // one tensor at a time
-    bytes = from.read(pieces[i].name);
+    bytes = {};  // one is written while the next one is read
+    bytes = (next.valid() ? std::move(next) : reading(i)).get();
+    if (i + 1 < pieces.size()) next = reading(i + 1);
     return bytes.data();
   });
   writer.commit(1, state);

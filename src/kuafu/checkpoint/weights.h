@@ -45,7 +45,7 @@ int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& n
 void require_finite(const Safetensors& from, const std::string& name,
                     const std::vector<char>& bytes);
 
-/// Writes them as the checkpoint of step 0 in folder `root`, whose state is `state`, one at a time. Throws ConfigError for what the folder has wrong,
+/// Writes them as the checkpoint of step 0 in folder `root`, whose state is `state`: one is read while the one before it is written. Throws ConfigError for what the folder has wrong,
 /// and what reading throws; then there is no checkpoint.
 void import_weights(const NamedWeights& from, const Metadata& state, const std::string& root);
 

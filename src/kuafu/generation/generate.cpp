@@ -170,7 +170,7 @@ Plan plan_of_generation(Plan plan) {
   KUAFU_REQUIRE(std::find(kinds.begin(), kinds.end(), plan.model.kind) != kinds.end(),
                 "model.kind = ", in_quotes(plan.model.kind),
                 " foretells no token from those before it, which generating and perplexity take; "
-                "kinds of this build that do are ",
+                "of this build the kinds that do are ",
                 join(kinds));
   if (plan.model.has_mixtures()) {
     KUAFU_REQUIRE(plan.model.router != "expert_choice",

@@ -76,20 +76,20 @@ std::vector<FieldDoc> outcome_fields() {
 
 std::vector<FieldDoc> training_fields() {
   return {
-      {"loss", T::kNumbers, kOk, true, "nat / token",
-       "training loss of each step, mean over the global batch; null in the simulated world"},
-      {"validation_loss", T::kNumber, kOk, true, "nat / token",
+      {"loss", T::kNumbers, kOk, true, "nat",
+       "training loss of each step, mean over the tokens of the global batch, of a ViT its images; "
+       "null in the simulated world"},
+      {"validation_loss", T::kNumber, kOk, true, "nat",
        "mean loss on the held-out windows after the last step; null in the simulated world"},
       {"validation", T::kObject, kOptional, true, "",
        "validation losses on the way, those from before a resume too; null without "
        "`train.validate_every`, unless the run goes on from a checkpoint that has a series, and in "
        "the simulated world, which does not validate"},
       {"validation.steps", T::kNumbers, kOk, false, "steps", "done before each"},
-      {"validation.losses", T::kNumbers, kOk, false, "nat / token",
-       "mean over the held-out windows"},
+      {"validation.losses", T::kNumbers, kOk, false, "nat", "mean over the held-out windows"},
       {"validation.best_step", T::kInteger, kOk, true, "steps",
        "of the lowest: with `--checkpoint` its state is the link `best`"},
-      {"validation.best_loss", T::kNumber, kOk, true, "nat / token", "the lowest"},
+      {"validation.best_loss", T::kNumber, kOk, true, "nat", "the lowest"},
       {"telemetry", T::kObject, kOptional, true, "",
        "what each step did to each layer of the model, from before a resume too; null without "
        "`train.telemetry` and in the simulated world, which has no values"},
