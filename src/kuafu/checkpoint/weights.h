@@ -10,7 +10,8 @@
 namespace kuafu {
 
 // One plain safetensors file of a model's whole tensors, for other programs (docs/checkpoint.md):
-// named as in checkpoints, without optimizer state. Tensors pass one at a time.
+// named as in checkpoints, without optimizer state. Tensors pass one by one: an
+// export holds one at a time, an import reads one more ahead.
 
 /// Metadata of such a file: kFormat, the model's keys as JSON, the steps of the run it is from.
 namespace weights {
