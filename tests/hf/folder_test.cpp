@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/boxes.h"
 #include "kuafu/record/json_text.h"
 #include "tests/hf/models.h"
 #include "tests/record/support.h"
@@ -45,6 +46,30 @@ TEST(HfTensors, HoldEveryElementOfTheirsOnce) {
   }
 }
 
+/// One element, all but the first, and what lies across blocks of heads; none.
+std::vector<Slice> boxes_of(const Shape& shape) {
+  std::vector<Slice> all(4);
+  for (const int64_t extent : shape) {
+    const int64_t at = extent / 3, count = std::max<int64_t>(1, extent / 2);
+    const Slice each[] = {{{extent - 1}, {1}},
+                          {{std::min<int64_t>(1, extent - 1)}, {std::max<int64_t>(1, extent - 1)}},
+                          {{at}, {std::min(count, extent - at)}},
+                          {{at}, {0}}};
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].offset.push_back(each[i].offset[0]);
+      all[i].extent.push_back(each[i].extent[0]);
+    }
+  }
+  return all;
+}
+
+std::vector<char> cut(const std::vector<char>& whole, const Shape& shape, const Slice& box,
+                      int64_t bytes) {
+  std::vector<char> out(static_cast<size_t>(volume(box.extent) * bytes));
+  copy_overlap({Shape(shape.size(), 0), shape}, whole.data(), box, out.data(), bytes);
+  return out;
+}
+
 TEST(HfFolder, ComesBackAsItWasWritten) {
   const TemporaryFolder folder;
   int n = 0;
@@ -61,7 +86,12 @@ TEST(HfFolder, ComesBackAsItWasWritten) {
         EXPECT_EQ(back.type(), type);
         for (const Mapped& t : back.tensors()) {
           if (type == DType::kBF16) continue;  // bits of a number may be infinite there
-          EXPECT_EQ(back.read(t), numbered(back.tensors(), t, size_of(type))) << t.name;
+          const std::vector<char> whole = numbered(back.tensors(), t, size_of(type));
+          EXPECT_EQ(back.read(t, {Shape(t.shape.size(), 0), t.shape}), whole) << t.name;
+          for (const Slice& box : boxes_of(t.shape)) {
+            EXPECT_EQ(back.read(t, box), cut(whole, t.shape, box, size_of(type)))
+                << t.name << " " << to_string(box.offset) << to_string(box.extent);
+          }
         }
       }
     }

@@ -23,8 +23,9 @@ struct Moved {
       for (size_t i = 0; i < theirs.size(); ++i) {
         theirs[i] = static_cast<uint32_t>((is_one ? 0 : 1000 * part) + i);
       }
-      gather(tensor, part, 4, reinterpret_cast<const char*>(theirs.data()),
-             reinterpret_cast<char*>(ours.data()));
+      gather(tensor, part, 4,
+             {reinterpret_cast<const char*>(theirs.data()), 0, tensor.their_rows()},
+             {Shape(tensor.shape.size(), 0), tensor.shape}, reinterpret_cast<char*>(ours.data()));
     }
   }
   int64_t at(int64_t row, int64_t column) const {

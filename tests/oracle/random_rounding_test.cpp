@@ -30,6 +30,23 @@ TEST(RandomRounding, MovesResultsByUpToItsUnitAndEndsWithItsScope) {
   EXPECT_TRUE(at::equal(x * y, exact));
 }
 
+// Up as often as down, in f64 that stands for f32 and in half precision: a comparison that rounding may turn is
+// turned by every second draw.
+TEST(RandomRounding, MovesUpAsOftenAsDown) {
+  const Tensor x = at::linspace(1, 2, 100'000, at::kDouble), y = x + 2, exact = x * y;
+  for (const double unit : {kUnit, 0x1p-8}) {
+    Tensor moved;
+    {
+      const RandomRounding at_random(unit, 1);
+      moved = x * y;
+    }
+    const Tensor xi = (moved / exact - 1) / unit;
+    EXPECT_NEAR(xi.mean().item<double>(), 0, 0.02) << unit;
+    EXPECT_NEAR(xi.square().mean().item<double>(), 1. / 3, 0.02) << unit;
+    EXPECT_LT(xi.min().item<double>(), -0.99) << unit;
+  }
+}
+
 TEST(RandomRounding, LeavesViewsAndCopiesAndWhatIsNoFraction) {
   const Tensor x = line(1, 2), counts = at::arange(10), kept = x.add(0);
   {

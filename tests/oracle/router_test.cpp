@@ -171,6 +171,30 @@ TEST(OracleRouter, MeasuresCoins) {
   }
 }
 
+// Of three tokens with one slot left of their second expert the first one whose coin says so has it. That a
+// later one has it says that those before did not visit, though the expert is full in the end.
+TEST(OracleRouter, MeasuresCoinsOfAnExpertThatIsFull) {
+  Router r = router("top2", 0.5, 3, 3);  // one slot an expert
+  r.plan.random_second = true;
+  r.samples = samples_at(0, 0, 1, 3);
+  const Tensor u = coins({5, hash_name(kName), 0, 0}, 1, 3, at::kCPU)[0];
+  for (int64_t holder = 0; holder < 3; ++holder) {
+    // Chances a hundredth beside the coins: none visits but by a rounding that moves it so far.
+    std::vector<std::vector<double>> rows;
+    double most = 0;
+    for (int64_t s = 0; s < 3; ++s) {
+      const double coin = u[s].item<double>();
+      const double chance = std::clamp(s == holder ? coin + 0.01 : coin + 0.02, 0.02, 0.98);
+      rows.push_back({1 - chance / 2, chance / 2, 0});
+      if (s < holder) most = std::max(most, std::abs(chance - coin));
+    }
+    const Tensor p = gates(rows);
+    std::vector<int64_t> second = {-1};
+    second[0] = holder;
+    EXPECT_NEAR(r.regret(p, slots({{0}, second, {-1}})).most, most, 1e-12) << holder;
+  }
+}
+
 TEST(OracleRouter, RefusesDecisionsOfOtherExtents) {
   Router r = router("top1", 2, 2, 2);
   const Tensor p = gates({{0.6, 0.4}, {0.6, 0.4}});

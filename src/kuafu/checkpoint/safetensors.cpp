@@ -76,26 +76,70 @@ std::string hex(uint64_t value) {
 
 int64_t TensorBytes::bytes() const { return num_elements(shape) * size_of(dtype); }
 
-/// Two multiply-xor lanes over 8-byte words; the length goes in, so that missing zeros show.
-uint64_t checksum(const void* data, int64_t bytes) {
-  constexpr uint64_t kPrime = 0x9E3779B97F4A7C15;
-  uint64_t lane[2] = {kPrime ^ static_cast<uint64_t>(bytes), 0x632BE59BD9B4E019};
-  const char* p = static_cast<const char*>(data);
-  const auto mix = [&](int i, uint64_t word) {
-    lane[i] = (lane[i] ^ word) * kPrime;
-    lane[i] ^= lane[i] >> 29;
-  };
-  int64_t left = bytes;
-  for (int i = 0; left >= 8; left -= 8, p += 8, i ^= 1) {
-    uint64_t word;
-    std::memcpy(&word, p, 8);
-    mix(i, word);
-  }
+namespace {
+
+constexpr uint64_t kPrime = 0x9E3779B97F4A7C15;
+
+uint64_t mixed(uint64_t lane, uint64_t word) {
+  lane = (lane ^ word) * kPrime;
+  return lane ^ lane >> 29;
+}
+
+uint64_t word_at(const char* p) {
   uint64_t word = 0;
-  if (left > 0) std::memcpy(&word, p, static_cast<size_t>(left));
-  mix(0, word);
-  mix(1, lane[0]);
-  return lane[1];
+  std::memcpy(&word, p, sizeof word);
+  return word;
+}
+
+}  // namespace
+
+/// Two multiply-xor lanes over 8-byte words; the length goes in, so that missing zeros show.
+Checksum::Checksum(int64_t bytes)
+    : lanes_{kPrime ^ static_cast<uint64_t>(bytes), 0x632BE59BD9B4E019} {}
+
+void Checksum::add(std::span<const char> part) {
+  const auto add_word = [this](uint64_t word) {
+    lanes_[next_] = mixed(lanes_[next_], word);
+    next_ ^= 1;
+  };
+  if (num_begun_ > 0) {
+    const size_t more = std::min(part.size(), sizeof begun_ - num_begun_);
+    std::memcpy(begun_ + num_begun_, part.data(), more);
+    num_begun_ += more;
+    part = part.subspan(more);
+    if (num_begun_ < sizeof begun_) return;
+    add_word(word_at(begun_));
+    num_begun_ = 0;
+  }
+  if (part.size() >= 8 && next_ == 1) {
+    add_word(word_at(part.data()));
+    part = part.subspan(8);
+  }
+  uint64_t even = lanes_[0], odd = lanes_[1];  // in registers: half the time
+  for (; part.size() >= 16; part = part.subspan(16)) {
+    even = mixed(even, word_at(part.data()));
+    odd = mixed(odd, word_at(part.data() + 8));
+  }
+  lanes_[0] = even;
+  lanes_[1] = odd;
+  if (part.size() >= 8) {
+    add_word(word_at(part.data()));
+    part = part.subspan(8);
+  }
+  if (!part.empty()) std::memcpy(begun_, part.data(), part.size());
+  num_begun_ = part.size();
+}
+
+uint64_t Checksum::value() const {
+  char last[8] = {};
+  std::memcpy(last, begun_, num_begun_);
+  return mixed(lanes_[1], mixed(lanes_[0], word_at(last)));
+}
+
+uint64_t checksum(const void* data, int64_t bytes) {
+  Checksum sum(bytes);
+  sum.add({static_cast<const char*>(data), static_cast<size_t>(bytes)});
+  return sum.value();
 }
 
 namespace {
@@ -231,15 +275,19 @@ Safetensors::Entry Safetensors::entry_of(const std::string& name, const Json& ro
   return {known->dtype, *shape, (*offsets)[0], (*offsets)[1]};
 }
 
+void Safetensors::read_into(std::span<char> out, int64_t offset) const {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(file_.descriptor(), out.data(), out.size(), offset);
+    if (n < 0) throw ConfigError(system_error("read", path_));
+    if (n == 0) damaged(text("it ends after ", offset, " bytes"));
+    out = out.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+}
+
 std::vector<char> Safetensors::read_at(int64_t offset, int64_t bytes) const {
   std::vector<char> out(static_cast<size_t>(bytes));
-  for (int64_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(file_.descriptor(), out.data() + done,
-                              static_cast<size_t>(bytes - done), offset + done);
-    if (n < 0) throw ConfigError(system_error("read", path_));
-    if (n == 0) damaged(text("it ends after ", offset + done, " bytes"));
-    done += n;
-  }
+  read_into(out, offset);
   return out;
 }
 
@@ -323,18 +371,45 @@ void Safetensors::check_offsets(int64_t data_bytes) const {
   }
 }
 
-std::vector<char> Safetensors::read(const std::string& name) const {
+const Safetensors::Entry& Safetensors::entry(const std::string& name) const {
   const auto found = entries_.find(name);
   KUAFU_REQUIRE(found != entries_.end(),
                 kind_ == SafetensorsKind::kPlain ? "weights file " : "checkpoint file ", path_,
                 " has no tensor ", name);
-  const Entry& e = found->second;
+  return found->second;
+}
+
+std::vector<char> Safetensors::read(const std::string& name) const {
+  const Entry& e = entry(name);
   std::vector<char> bytes = read_at(data_start_ + e.begin, e.end - e.begin);
   const auto sum = metadata_.find(kChecksumOf + name);
   if (sum != metadata_.end() && sum->second != hex(checksum(bytes.data(), e.end - e.begin))) {
     damaged(text("the bytes of ", name, " do not match their checksum"));
   }
   return bytes;
+}
+
+void Safetensors::read_rows(
+    const std::string& name,
+    const std::function<void(std::span<const char>, int64_t first)>& take) const {
+  constexpr int64_t kPartBytes = 1 << 20;  // stays in the cache until it is taken
+  const Entry& e = entry(name);
+  const int64_t rows = e.shape.empty() ? 1 : e.shape[0], bytes = e.end - e.begin;
+  if (bytes == 0) return;
+  const int64_t row_bytes = bytes / rows, most = std::max<int64_t>(1, kPartBytes / row_bytes);
+  const auto sum = metadata_.find(kChecksumOf + name);
+  Checksum found(bytes);
+  std::vector<char> buffer(static_cast<size_t>(std::min(most, rows) * row_bytes));
+  for (int64_t first = 0; first < rows; first += most) {
+    const std::span<char> part(buffer.data(),
+                               static_cast<size_t>(std::min(most, rows - first) * row_bytes));
+    read_into(part, data_start_ + e.begin + first * row_bytes);
+    if (sum != metadata_.end()) found.add(part);
+    take(part, first);
+  }
+  if (sum != metadata_.end() && sum->second != hex(found.value())) {
+    damaged(text("the bytes of ", name, " do not match their checksum"));
+  }
 }
 
 const std::string& Safetensors::checksum_of(const std::string& name) const {

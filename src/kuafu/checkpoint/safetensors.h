@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,12 +86,19 @@ class Safetensors {
 
   /// All bytes of a tensor. Throws ConfigError naming file and tensor where the checksum differs.
   std::vector<char> read(const std::string& name) const;
+  /// The same in parts: calls take(bytes, first) with rows of dim 0 from `first` on, in order, of about
+  /// 1 MiB together, or one that is longer; a tensor without dims is one row. The checksum is compared
+  /// when all were taken.
+  void read_rows(const std::string& name,
+                 const std::function<void(std::span<const char>, int64_t first)>& take) const;
   /// The checksum that was written with a tensor, in hex.
   const std::string& checksum_of(const std::string& name) const;
 
  private:
   [[noreturn]] void damaged(const std::string& why) const;
   Entry entry_of(const std::string& name, const Json& row) const;
+  const Entry& entry(const std::string& name) const;
+  void read_into(std::span<char> out, int64_t offset) const;
   std::vector<char> read_at(int64_t offset, int64_t bytes) const;
   void read_header(const std::vector<char>& head);
   /// The strings of the header, its own checksum checked.
@@ -107,6 +116,19 @@ class Safetensors {
 
 /// 64 bits of a block of memory; any flipped, missing or exchanged byte changes them.
 uint64_t checksum(const void* data, int64_t bytes);
+/// The same of a block that comes in parts, one after the other.
+class Checksum {
+ public:
+  explicit Checksum(int64_t bytes);  ///< of the whole block
+  void add(std::span<const char> part);
+  uint64_t value() const;
+
+ private:
+  uint64_t lanes_[2];
+  char begun_[8] = {};  // of a word that is not whole yet
+  size_t num_begun_ = 0;
+  int next_ = 0;  // lane
+};
 /// 16 hex digits.
 std::string hex(uint64_t value);
 

@@ -8,6 +8,7 @@
 #include <future>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/boxes.h"
 
 namespace kuafu {
 namespace {
@@ -25,7 +26,7 @@ bool is_state(const Checkpoint& from, const std::string& name, const std::string
 /// The first of `count` numbers whose exponent has all its bits, which says infinite or no number;
 /// -1: there is none. Looked for in blocks: a loop that may end anywhere is not vectorised.
 template <class Bits>
-int64_t first_not_finite(const std::vector<char>& bytes, Bits exponent) {
+int64_t first_not_finite(std::span<const char> bytes, Bits exponent) {
   constexpr int64_t kBlock = 4096;
   const auto count = static_cast<int64_t>(bytes.size() / sizeof(Bits));
   const auto is_one = [&](int64_t i) {
@@ -44,7 +45,7 @@ int64_t first_not_finite(const std::vector<char>& bytes, Bits exponent) {
   return -1;
 }
 
-int64_t first_not_finite(const std::vector<char>& bytes, DType type) {
+int64_t first_not_finite(std::span<const char> bytes, DType type) {
   switch (type) {
     case DType::kF64:
       return first_not_finite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
@@ -104,12 +105,15 @@ int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& n
   return written;
 }
 
-void require_finite(const Safetensors& from, const std::string& name,
-                    const std::vector<char>& bytes) {
+void require_finite(const Safetensors& from, const std::string& name, std::span<const char> bytes,
+                    int64_t first_row) {
   const Safetensors::Entry& entry = from.entries().at(name);
   const int64_t at = first_not_finite(bytes, entry.dtype);
-  KUAFU_REQUIRE(at < 0, from.path(), ": tensor ", name, " is infinite or no number at ",
-                index_of(at, entry.shape), "; a run could only diverge from there");
+  if (at < 0) return;
+  const int64_t before = first_row == 0 ? 0 : first_row * (volume(entry.shape) / entry.shape[0]);
+  throw ConfigError(text(from.path(), ": tensor ", name, " is infinite or no number at ",
+                         index_of(before + at, entry.shape),
+                         "; a run could only diverge from there"));
 }
 
 void import_weights(const NamedWeights& from, const Metadata& state, const std::string& root) {
@@ -121,7 +125,7 @@ void import_weights(const NamedWeights& from, const Metadata& state, const std::
   writer.prepare();
   std::vector<char> bytes;
   const auto reading = [&](size_t i) {
-    return std::async(std::launch::async, from.read, pieces.at(i).name);
+    return std::async(std::launch::async, from.read, pieces.at(i).name, pieces.at(i).slice);
   };
   std::future<std::vector<char>> next;
   writer.write(0, pieces, [&](size_t i) {

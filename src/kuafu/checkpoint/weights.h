@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,13 @@ inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kStateKey = "weights_only";
 }  // namespace weights
 
-/// A model's whole tensors, wherever they come from. Several ranks may read at once.
+/// A model's tensors, wherever they come from. Several ranks may read at once.
 struct NamedWeights {
   std::string path;
   std::vector<TensorBytes> tensors;  ///< without their data
-  std::function<std::vector<char>(const std::string& name)> read;
+  /// The elements of a box of a tensor, row by row. Whatever the file's order, no more than the box and
+  /// 1 MiB, or one of its rows, is held; of a checkpoint also the piece that it is read from.
+  std::function<std::vector<char>(const std::string& name, const Slice& box)> read;
   /// Of the model, and not there: a head that was left out. They keep their first values.
   std::vector<std::string> absent = {};
 };
@@ -42,9 +45,9 @@ int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& n
                        const Metadata& metadata, const std::string& file);
 
 /// Throws ConfigError naming the first element of a file's tensor that is no number or infinite:
-/// "blocks.0.bias is infinite or no number at [3]". `bytes` are the tensor's.
-void require_finite(const Safetensors& from, const std::string& name,
-                    const std::vector<char>& bytes);
+/// "blocks.0.bias is infinite or no number at [3]". `bytes` are the tensor's from that row of dim 0 on.
+void require_finite(const Safetensors& from, const std::string& name, std::span<const char> bytes,
+                    int64_t first_row = 0);
 
 /// Writes them as the checkpoint of step 0 in folder `root`, whose state is `state`: one is read while the one before it is written. Throws ConfigError for what the folder has wrong,
 /// and what reading throws; then there is no checkpoint.

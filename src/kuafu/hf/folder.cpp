@@ -11,6 +11,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
+#include "kuafu/checkpoint/boxes.h"
 #include "kuafu/checkpoint/weights.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -175,21 +176,24 @@ void Folder::leave_heads_out() {
   std::ranges::sort(absent_, {}, &Mapped::name);
 }
 
-std::vector<char> Folder::read(const Mapped& tensor) const {
-  int64_t elements = 1;
-  for (const int64_t extent : tensor.shape) elements *= extent;
-  std::vector<char> ours(static_cast<size_t>(elements * size_of(type_)));
-  std::string last;
-  std::vector<char> theirs;
-  for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    const Theirs& from = theirs_.at(tensor.parts[i].name);
-    if (tensor.parts[i].name != last) {
-      theirs = {};
-      theirs = from.file->read(from.name);
-      require_finite(*from.file, from.name, theirs);
-      last = tensor.parts[i].name;
-    }
-    gather(tensor, i, size_of(type_), theirs.data(), ours.data());
+std::vector<char> Folder::read(const Mapped& tensor, const Slice& box) const {
+  std::vector<char> ours(static_cast<size_t>(volume(box.extent) * size_of(type_)));
+  const int64_t row_bytes = volume(tensor.theirs) / tensor.their_rows() * size_of(type_);
+  for (size_t i = 0; i < tensor.parts.size();) {
+    const std::string& name = tensor.parts[i].name;
+    size_t end = i;  // parts that lie in one tensor of theirs are taken from it together
+    while (end < tensor.parts.size() && tensor.parts[end].name == name) ++end;
+    const Theirs& from = theirs_.at(name);
+    int64_t row = 0;
+    from.file->read_rows(from.name, [&](std::span<const char> bytes, int64_t first) {
+      require_finite(*from.file, from.name, bytes, first);
+      const int64_t count = static_cast<int64_t>(bytes.size()) / row_bytes;
+      for (size_t part = i; part < end; ++part) {
+        gather(tensor, part, size_of(type_), {bytes.data(), row, count}, box, ours.data());
+      }
+      row += count;
+    });
+    i = end;
   }
   return ours;
 }

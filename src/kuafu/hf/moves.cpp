@@ -11,88 +11,136 @@
 namespace kuafu::hf {
 namespace {
 
-/// Calls move(ours, theirs) with the offsets of every element of a part, in tiles that stay in the
-/// cache where the two orders differ.
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+Range overlap(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+/// What of a tensor is moved: places and lines of ours, rows of a tensor of theirs.
+struct Window {
+  Range places, lines, rows;
+};
+
+int64_t elements_of(const Shape& shape) {
+  int64_t elements = 1;
+  for (const int64_t extent : shape) elements *= extent;
+  return elements;
+}
+
+/// Calls move(ours, theirs, count) with offsets, from where the window begins on each side, of runs of
+/// `count` elements; in tiles that stay in the cache where the two orders differ.
 template <class Move>
-void each(const Mapped& t, size_t part, const Move& move) {
+void each(const Mapped& t, size_t part, const Window& w, const Move& move) {
   constexpr int64_t kTile = 64;
   const auto parts = static_cast<int64_t>(t.parts.size()), p = static_cast<int64_t>(part);
-  const int64_t lines = t.lines(), all = t.places(), places = all / parts;
-  const int64_t first = t.parts[part].first, b = t.block;
-  int64_t elements = 1;
-  for (const int64_t extent : t.theirs) elements *= extent;
-  const int64_t stride = elements / lines;  // places of one of their lines
-  for (int64_t line0 = 0; line0 < lines; line0 += kTile) {
-    for (int64_t place0 = 0; place0 < places; place0 += kTile) {
-      for (int64_t line = line0; line < std::min(lines, line0 + kTile); ++line) {
-        // Of each place (place / b P + p) b + place % b, without two quotients an element.
-        int64_t own = (place0 / b * parts + p) * b + place0 % b, left = b - place0 % b;
-        for (int64_t place = place0; place < std::min(places, place0 + kTile); ++place, ++own) {
-          if (left-- == 0) {
-            own += (parts - 1) * b;
-            left = b - 1;
+  const int64_t first = t.parts[part].first, all = t.places() / parts;
+  const int64_t b = parts == 1 ? all : t.block;
+  const int64_t stride = elements_of(t.theirs) / t.lines();  // places of one of their lines
+  // Of the part: the places whose turns of blocks meet the window, and whose rows are there.
+  Range places =
+      overlap({w.places.begin / (b * parts) * b, (w.places.end / (b * parts) + 1) * b}, {0, all});
+  Range lines = w.lines;
+  const bool is_by_place = t.rows_are_places();
+  if (is_by_place) {
+    places = overlap(places, {w.rows.begin - first, w.rows.end - first});
+  } else {
+    lines = overlap(lines, w.rows);
+  }
+  const auto offset = [&](bool by_place, Range of_places, Range of_lines, int64_t place,
+                          int64_t line) {
+    const int64_t x = place - of_places.begin, y = line - of_lines.begin;
+    return by_place ? x * of_lines.size() + y : y * of_places.size() + x;
+  };
+  const Range their_places = is_by_place ? w.rows : Range{0, stride};
+  const Range their_lines = is_by_place ? Range{0, t.lines()} : w.rows;
+  const auto move_run = [&](int64_t own, int64_t place, int64_t line, int64_t count) {
+    move(offset(t.along_rows, w.places, w.lines, own, line),
+         offset(is_by_place, their_places, their_lines, first + place, line), count);
+  };
+  for (int64_t at = places.begin; at < places.end;) {
+    // The rest of a block, as far as the window and the tile go.
+    const int64_t end = std::min({places.end, at / b * b + b, at + kTile});
+    const int64_t before = (at / b * (parts - 1) + p) * b;  // ours of a place, less the place
+    const Range run = overlap({at, end}, {w.places.begin - before, w.places.end - before});
+    at = end;
+    if (run.size() <= 0 || lines.size() <= 0) continue;
+    if (t.lines() == 1 || (!is_by_place && !t.along_rows)) {
+      for (int64_t line = lines.begin; line < lines.end; ++line) {
+        move_run(run.begin + before, run.begin, line, run.size());
+      }
+    } else if (is_by_place && t.along_rows) {
+      for (int64_t place = run.begin; place < run.end; ++place) {
+        move_run(place + before, place, lines.begin, lines.size());
+      }
+    } else {
+      for (int64_t line0 = lines.begin; line0 < lines.end; line0 += kTile) {
+        for (int64_t line = line0; line < std::min(lines.end, line0 + kTile); ++line) {
+          for (int64_t place = run.begin; place < run.end; ++place) {
+            move_run(place + before, place, line, 1);
           }
-          move(t.along_rows ? own * lines + line : line * all + own,
-               t.is_transposed ? (first + place) * lines + line : line * stride + first + place);
         }
       }
     }
   }
 }
 
-template <class Element>
-void gather_as(const Mapped& t, size_t part, const char* theirs, char* ours) {
-  each(t, part, [&](int64_t to, int64_t from) {
-    std::memcpy(ours + to * static_cast<int64_t>(sizeof(Element)),
-                theirs + from * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
-  });
+/// Copies `to[i] = from[j]` of runs, of elements of so many bytes.
+template <size_t kBytes>
+void copy_run(char* to, const char* from, int64_t count) {
+  if (count == 1) {
+    std::memcpy(to, from, kBytes);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(count) * kBytes);
+  }
 }
 
-template <class Element>
-void scatter_as(const Mapped& t, size_t part, const char* ours, char* theirs) {
-  each(t, part, [&](int64_t from, int64_t to) {
-    std::memcpy(theirs + to * static_cast<int64_t>(sizeof(Element)),
-                ours + from * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
-  });
+/// Calls f(copy of runs) for elements of so many bytes.
+template <class F>
+void by_bytes(int64_t bytes, const F& f) {
+  if (bytes == 8) return f(&copy_run<8>);
+  if (bytes == 4) return f(&copy_run<4>);
+  KUAFU_CHECK(bytes == 2, "elements of ", bytes, " bytes");
+  f(&copy_run<2>);
 }
 
-/// Whether elements lie in the same order on both sides.
-bool is_in_order(const Mapped& t) {
-  return t.parts.size() == 1 && t.parts[0].first == 0 && !t.is_transposed && !t.along_rows;
+Window window_of(const Mapped& t, const Slice& box, Range rows) {
+  const auto range = [&](size_t d) { return Range{box.offset[d], box.offset[d] + box.extent[d]}; };
+  if (t.shape.size() == 1) return {range(0), {0, 1}, rows};
+  return t.along_rows ? Window{range(0), range(1), rows} : Window{range(1), range(0), rows};
 }
-
-int64_t bytes_of(const Mapped& t, int64_t bytes) { return t.places() * t.lines() * bytes; }
 
 }  // namespace
 
 int64_t Mapped::places() const { return along_rows || shape.size() == 1 ? shape[0] : shape[1]; }
 
-int64_t Mapped::lines() const {
-  int64_t elements = 1;
-  for (const int64_t extent : shape) elements *= extent;
-  return elements / places();
+int64_t Mapped::lines() const { return elements_of(shape) / places(); }
+
+bool Mapped::rows_are_places() const { return is_transposed || lines() == 1; }
+
+int64_t Mapped::their_rows() const {
+  return rows_are_places() ? elements_of(theirs) / lines() : lines();
 }
 
-void gather(const Mapped& tensor, size_t part, int64_t bytes, const char* theirs, char* ours) {
-  if (is_in_order(tensor)) {
-    std::memcpy(ours, theirs, static_cast<size_t>(bytes_of(tensor, bytes)));
-    return;
-  }
-  if (bytes == 8) return gather_as<uint64_t>(tensor, part, theirs, ours);
-  if (bytes == 4) return gather_as<uint32_t>(tensor, part, theirs, ours);
-  KUAFU_CHECK(bytes == 2, "elements of ", bytes, " bytes");
-  gather_as<uint16_t>(tensor, part, theirs, ours);
+void gather(const Mapped& tensor, size_t part, int64_t bytes, const TheirRows& theirs,
+            const Slice& box, char* ours) {
+  const Window window = window_of(tensor, box, {theirs.first, theirs.first + theirs.count});
+  by_bytes(bytes, [&](auto copy) {
+    each(tensor, part, window, [&](int64_t to, int64_t from, int64_t count) {
+      copy(ours + to * bytes, theirs.data + from * bytes, count);
+    });
+  });
 }
 
 void scatter(const Mapped& tensor, size_t part, int64_t bytes, const char* ours, char* theirs) {
-  if (is_in_order(tensor)) {
-    std::memcpy(theirs, ours, static_cast<size_t>(bytes_of(tensor, bytes)));
-    return;
-  }
-  if (bytes == 8) return scatter_as<uint64_t>(tensor, part, ours, theirs);
-  if (bytes == 4) return scatter_as<uint32_t>(tensor, part, ours, theirs);
-  KUAFU_CHECK(bytes == 2, "elements of ", bytes, " bytes");
-  scatter_as<uint16_t>(tensor, part, ours, theirs);
+  const Slice whole = {Shape(tensor.shape.size(), 0), tensor.shape};
+  by_bytes(bytes, [&](auto copy) {
+    each(tensor, part, window_of(tensor, whole, {0, tensor.their_rows()}),
+         [&](int64_t from, int64_t to, int64_t count) {
+           copy(theirs + to * bytes, ours + from * bytes, count);
+         });
+  });
 }
 
 }  // namespace kuafu::hf

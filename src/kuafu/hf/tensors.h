@@ -39,6 +39,8 @@ struct Mapped {
 
   int64_t places() const;  ///< of ours
   int64_t lines() const;
+  bool rows_are_places() const;  ///< of a tensor of theirs in memory; else its rows are lines
+  int64_t their_rows() const;
 };
 
 /// All tensors of a model and where they come from, in order of our names.
@@ -47,9 +49,17 @@ std::vector<Mapped> mapping(Family family, const ModelPlan& model);
 /// Names of theirs that are there beside the parameters, and say nothing: buffers, and a tied head.
 bool is_passed_over(Family family, const ModelPlan& model, const std::string& theirs);
 
-/// Moves the elements of part `part` of a tensor, `bytes` each, from theirs to ours.
-void gather(const Mapped& tensor, size_t part, int64_t bytes, const char* theirs, char* ours);
-/// The way back.
+/// Some rows of a tensor of theirs, one after the other.
+struct TheirRows {
+  const char* data = nullptr;
+  int64_t first = 0, count = 0;
+};
+
+/// Moves the elements of part `part` of a tensor, `bytes` each, that lie in these rows of theirs and
+/// in a box of ours, to memory that holds the box.
+void gather(const Mapped& tensor, size_t part, int64_t bytes, const TheirRows& theirs,
+            const Slice& box, char* ours);
+/// The way back, of whole tensors.
 void scatter(const Mapped& tensor, size_t part, int64_t bytes, const char* ours, char* theirs);
 
 }  // namespace kuafu::hf

@@ -58,12 +58,16 @@ double unit_of(at::ScalarType type, double of_f64) {
 /// OOPSLA 2014].
 at::Tensor moves_by_value(const at::Tensor& values, int64_t key) {
   constexpr int64_t kIgnored = 20;  // of 52: what differs by less comes of another order of sums
-  const auto mix = [](const at::Tensor& h, int64_t shift, uint64_t factor) {
-    return h.bitwise_xor(at::bitwise_right_shift(h, shift)) * static_cast<int64_t>(factor);
+  const auto folded = [](const at::Tensor& h, int64_t shift) {  // zeros come in, not the sign
+    const int64_t kept = (int64_t{1} << (64 - shift)) - 1;
+    return h.bitwise_xor(at::bitwise_right_shift(h, shift).bitwise_and(kept));
+  };
+  const auto mix = [&](const at::Tensor& h, int64_t shift, uint64_t factor) {
+    return folded(h, shift) * static_cast<int64_t>(factor);
   };
   at::Tensor h = at::bitwise_right_shift(values.view(at::kLong), kIgnored) + key;
   h = mix(mix(h, 30, 0xbf58476d1ce4e5b9), 27, 0x94d049bb133111eb);
-  return h.bitwise_xor(at::bitwise_right_shift(h, 31)).to(at::kDouble) * 0x1p-63;
+  return folded(h, 31).to(at::kDouble) * 0x1p-63;
 }
 
 /// In place, under the tensors that autograd has saved.

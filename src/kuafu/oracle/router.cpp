@@ -216,10 +216,16 @@ Decision complete(const Call& call, const Tensor& probs, const std::string& name
   regret_of(regret, ranked(probs, 2).scores.narrow(2, 0, k), probs.gather(2, d.choices));
   Tensor visits = visits_second(call, probs, name, d.choices);
   if (has_coins(call, d.choices)) {
-    // Whose second expert holds it did visit; who lacks a slot though there is one left did not.
+    // Whose second expert holds it did visit; who lacks a slot though there is one left, or a later
+    // token got one by its second choice, did not.
     const Tensor second = d.choices.select(2, 1);
     const Tensor has_slot = is_held.gather(2, second.unsqueeze(2)).squeeze(2);
-    const Tensor has_room = slots.lt(0).any(2).gather(1, second);
+    const Tensor place = at::arange(sequence).expand({samples, sequence});
+    const Tensor last =
+        at::full({samples, experts}, -1, at::kLong)
+            .scatter_reduce(1, second, place.masked_fill(has_slot.logical_not(), -1), "amax");
+    const Tensor has_room =
+        slots.lt(0).any(2).gather(1, second).logical_or(last.gather(1, second).gt(place));
     const Tensor seen = has_slot.logical_or(visits.logical_and(has_room.logical_not()));
     const Tensor far = (coins_of(call, name, probs) - chance_of_second(probs, d.choices)).abs();
     const double most = far.masked_fill(seen.eq(visits), 0).max().item<double>();

@@ -54,8 +54,8 @@ void check_schedule(const Plan& plan, const Origins& origins) {
   KUAFU_REQUIRE(o.rewarm_at == 0 || o.rewarm_at < plan.schedule_steps(),
                 origins.of({"optimizer.rewarm_at"}), "optimizer.rewarm_at = ", o.rewarm_at,
                 " has no effect: the schedule ends after step ", plan.schedule_steps(),
-                "; allowed: below ", plan.schedule_steps(),
-                "; nearest: rewarm_at = ", plan.schedule_steps() - std::max<int64_t>(warmup, 1));
+                "; allowed: below ", plan.schedule_steps(), "; nearest: rewarm_at = ",
+                std::max<int64_t>(0, plan.schedule_steps() - std::max<int64_t>(warmup, 1)));
   const int64_t first = o.rewarm_at, second = plan.schedule_steps() - o.rewarm_at;
   KUAFU_REQUIRE(o.rewarm_at == 0 || warmup <= std::min(first, second),
                 origins.of({"optimizer.rewarm_at", "optimizer.warmup"}),

@@ -118,6 +118,7 @@ class Certification {
   void run_twin(Plan plan, Certificate& c) {
     plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
     if (plan.has_dynamic_scale()) plan.train.loss_scale = TrainPlan::kDynamicScale;
+    last_compared_ = {};
     scale_memory(plan.memory, size_of(DType::kF64) / size_of(plan.model.dtype));
     plan.model.dtype = DType::kF64;
     run_part(c, [&] { prove(plan, nullptr, kCertificateSteps, c, nullptr, Ops::kAny); });
@@ -167,12 +168,15 @@ class Certification {
     }
   }
 
-  /// Errors that every rank meets alike (checks of plans before any message, a loss that is no
-  /// number): what could not be certified, and why. Others end the run, as they do everywhere.
+  /// Errors that every rank meets alike (checks of plans before any message): what could not be certified,
+  /// and why. Others end the run, as they do everywhere, and so does what a rank of several meets in a
+  /// step: the others may be waiting for it.
   void run_part(Proof& proof, const std::function<void()>& part) {
+    is_stepping_ = false;
     try {
       part();
     } catch (const ConfigError& e) {
+      if (is_stepping_ && world_.size() > 1) throw;
       checks_.finish();
       proof.give_up(e.what());
     }
@@ -195,6 +199,7 @@ class Certification {
       if (from != nullptr) go_back_to(*from, *made);
     }
     Engine& engine = *made;
+    is_stepping_ = true;
     if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
     if (world_.rank() == 0) make_reference_of(*proven, engine, proof);
     WholeState state = whole_state(engine, world_);
@@ -214,6 +219,8 @@ class Certification {
         e->more_updates = witness->snapshots().front().more_updates();
       }
       state = e->after;
+      e->is_after_compared = last_compared_ && *last_compared_ + 1 == e->step;
+      last_compared_ = e->step;
       std::vector<std::string> unlike_run = told_by_ranks(
           unbooked.empty() ? ""
                            : text(*unbooked.begin(),
@@ -257,6 +264,9 @@ class Certification {
       return;
     } catch (const PluginError&) {  // what is certified cannot be trusted either
       throw;
+    } catch (const UnlikeWeights& error) {
+      checks_.finish();
+      return proof.refute(error.what());
     } catch (const std::exception& error) {
       why = plain_words(error);
     } catch (...) {
@@ -320,6 +330,8 @@ class Certification {
   EngineOptions options_;
   bool is_resumed_;
   std::optional<double> validation_loss_;
+  std::optional<int64_t> last_compared_;  ///< of the part that is being proven
+  bool is_stepping_ = false;              ///< its engine is made on all ranks
   CheckQueue checks_;
 };
 

@@ -63,7 +63,7 @@ class BlockCheck {
     lost_ = {};
     measure_at_random(y, kDraws);
     compare(y);
-    if (!proof_.blocks.holds() && is_turned(y)) {
+    if (!proof_.blocks.holds()) {
       proof_ = before;
       lost_ = {};
       measure_at_random(y, kManyDraws);
@@ -103,13 +103,6 @@ class BlockCheck {
     std::map<std::string, double> y;
     take_larger(y, blocks(type), unit_roundoff(plan_.model.dtype) / unit_roundoff(type));
     return y;
-  }
-
-  /// Whether rounding is made kTurned times as much of, or may be by jumps (certificate_step.cpp).
-  bool is_turned(const std::map<std::string, double>& y) const {
-    if (!is_wide(plan_.model.dtype)) return true;
-    const double most = kTurned * unit_roundoff(plan_.model.dtype);
-    return std::ranges::any_of(y, [&](const auto& of) { return of.second > most; });
   }
 
   void measure_at_random(std::map<std::string, double>& y, uint64_t draws) const {

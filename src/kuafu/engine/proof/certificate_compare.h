@@ -15,11 +15,10 @@ namespace kuafu {
 inline constexpr double kFactor = 8, kElementFactor = 32;
 /// The largest of n draws is exceeded by a further one in 1 of n + 1 cases, by kFactor in none.
 inline constexpr uint64_t kDraws = 4;
-/// Where a step makes of rounding kTurned times as much, by quotients of small numbers say, its tail
-/// is that of 1 / x: the largest of n draws is exceeded k times over in 1 of n k cases. What is
-/// beyond kDraws there, or in half precision, is drawn so often before it is called different.
+/// Where a step makes much of rounding, by quotients of small numbers say, its tail is that of 1 / x: the
+/// largest of n draws is exceeded k times over in 1 of n k cases. Across the kink of a ReLU few of the
+/// draws may take an input. What is beyond kDraws is drawn so often before it is called different.
 inline constexpr uint64_t kManyDraws = 32;
-inline constexpr double kTurned = 0x1p16;
 inline constexpr double kDiverged = 0.1;
 
 oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type);

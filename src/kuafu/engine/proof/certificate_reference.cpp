@@ -216,21 +216,24 @@ std::string text_of(const LayerSplit& split) {
 /// What an oracle lacks would be compared with nothing, and a rule by layers would take norms of
 /// other layers where it splits a weight otherwise.
 void require_same_weights(const std::vector<WholeParam>& params, const oracle::Weights& weights) {
+  const auto require = [](bool is_so, const auto&... words) {
+    if (!is_so) throw UnlikeWeights(text(words...));
+  };
   for (const WholeParam& p : params) {
     const Param& mine = *p.param;
     const auto found = weights.find(mine.name);
-    KUAFU_REQUIRE(found != weights.end(), "the oracle has no weight ", in_quotes(mine.name),
-                  ", which the model trains; add it to the oracle's weights()");
+    require(found != weights.end(), "the oracle has no weight ", in_quotes(mine.name),
+            ", which the model trains; add it to the oracle's weights()");
     const oracle::Weight& w = found->second;
-    KUAFU_REQUIRE(w.shape == mine.global, "the oracle's weight ", in_quotes(mine.name), " is ",
-                  to_string(Shape(w.shape)), ", the model's ", to_string(mine.global));
+    require(w.shape == mine.global, "the oracle's weight ", in_quotes(mine.name), " is ",
+            to_string(Shape(w.shape)), ", the model's ", to_string(mine.global));
     const LayerSplit split{.is_stacked = w.is_stacked, .parts = w.fused, .width = w.run};
     const bool is_alike = split.is_stacked == mine.layers.is_stacked &&
                           split.parts == mine.layers.parts &&
                           (split.parts == 1 || split.width == mine.layers.width);
-    KUAFU_REQUIRE(is_alike, "the oracle's weight ", in_quotes(mine.name), " holds layers ",
-                  text_of(split), ", the model's ", text_of(mine.layers),
-                  "; is_stacked, fused and run of its oracle::Weight say which");
+    require(is_alike, "the oracle's weight ", in_quotes(mine.name), " holds layers ",
+            text_of(split), ", the model's ", text_of(mine.layers),
+            "; is_stacked, fused and run of its oracle::Weight say which");
   }
 }
 

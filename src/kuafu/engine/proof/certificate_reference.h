@@ -46,10 +46,16 @@ class CertificateReference {
   virtual oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) = 0;
 };
 
+/// An oracle whose weights are not those of the model.
+class UnlikeWeights : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
 /// The oracle registered for plan.model.kind, else a single rank of the engine, whose sums of
 /// absolute terms are taken to be the largest gradient of their layer. Throws ConfigError for a plan of
-/// one rank without an oracle, which would be its own reference, and for an oracle without one of
-/// the model's `params` (empty: not looked at), or with other extents or layers. @pre registries and data outlive it
+/// one rank without an oracle, which would be its own reference, and UnlikeWeights for an oracle without
+/// one of the model's `params` (empty: not looked at), or with other extents or layers. @pre registries and data outlive it
 std::unique_ptr<CertificateReference> make_reference(const Plan& plan, const Registries& registries,
                                                      const Dataset& data,
                                                      const std::vector<WholeParam>& params = {});

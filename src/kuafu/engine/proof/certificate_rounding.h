@@ -28,7 +28,8 @@ class StepRounding {
 
   /// In a type, at the run's loss scale `times` as large.
   oracle::Gradients in(DType type, double times = 1) const;
-  /// In the run's type, once; of an f64 run f32's stands for it, times the ratio of both u.
+  /// In the run's type, once; of an f64 run f32's stands for it, times the ratio of both u. Of an engine
+  /// as reference at random, as below.
   Rounding measured(const oracle::Gradients& exact) const;
   /// Rounding of this very step: at random, and of numbers with many bits measured too, whose sums
   /// of equal terms err alike.
@@ -45,6 +46,8 @@ class StepRounding {
   const Evidence& is_;
   CertificateReference& reference_;
   const oracle::Tensors& weights_;
+  bool
+      is_own_reference_;  ///< the engine, whose own arithmetic in the run's type nobody vouches for
   double u_;
 };
 

@@ -34,9 +34,9 @@
 //               computation in the run's type may even have none by chance, p rounded to 1. So a
 //               step that is beyond its bound is judged by its own y: the largest of kDraws
 //               computations in which every result is moved at random by u of itself
-//               (RandomRounding), each term before it cancels too; of kManyDraws where they move it
-//               by more than kTurned u, and in half precision, where few of the draws may take an
-//               input of a ReLU across its kink, or a small norm to another direction.
+//               (RandomRounding), each term before it cancels too; and of kManyDraws where it is
+//               beyond that: few of the draws may take an input of a ReLU across its kink, or a small
+//               norm to another direction.
 //   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
 //               absolute terms (a layer's by a tenth of those of its whole weight: keys may have no
 //               gradient but rounding, as where all tokens are equal, while values have one): nothing is compared, the proof ends with the step, not_run, and the
@@ -102,9 +102,9 @@ class GradientCheck {
   /// either, in the run's type; in f16, whose range is small, at kOverflow times the scale.
   void check_divergence() {
     if (!is_finite(weights_)) {
-      return proof_.give_up(at_this(text(is_.diverged,
-                                         "; weights were no numbers before it, after "
-                                         "an update that was not compared")));
+      return proof_.give_up(at_this(
+          text(is_.diverged, "; weights were no numbers before it, after an update that was ",
+               is_.is_after_compared ? "compared: the run has diverged" : "not compared")));
     }
     const DType type = plan_.model.dtype;
     const oracle::Gradients own = rounded_.in(type, type == DType::kF16 ? kOverflow : 1);
@@ -218,9 +218,7 @@ class GradientCheck {
       const bool is_loss_beyond = is_beyond_loss_;
       Rounding own = rounded_.at_random(exact);
       compare(exact, own);
-      const bool is_turned_about = !is_wide(plan_.model.dtype) ||
-                                   most_moved_of(beyond, is_loss_beyond, own).by > kTurned * u_;
-      if (!proof_.holds() && is_turned_about) {
+      if (!proof_.holds()) {
         proof_ = before;
         own = rounded_.at_random(exact, kManyDraws);
         compare(exact, own);
@@ -395,8 +393,7 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
   double rounding = far(in(type).value_or(*exact)) * share;
   // As of a step: what one computation in the type says too little of, draws at random say.
   const double u = unit_roundoff(plan.model.dtype);
-  const auto draws = [&] { return rounding > kTurned * u ? kManyDraws : kDraws; };
-  for (uint64_t draw = 0; draw < draws() && far(loss) > bound(rounding); ++draw) {
+  for (uint64_t draw = 0; draw < kManyDraws && far(loss) > bound(rounding); ++draw) {
     const oracle::RandomRounding at_random(u, draw);
     const double drawn = in(is_wide(type) ? DType::kF64 : type).value_or(*exact);
     const double moved =

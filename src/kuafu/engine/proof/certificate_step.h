@@ -17,6 +17,7 @@ struct Evidence {
   int64_t more_updates = 0;  ///< than steps, of a run that went on from servers
   bool is_first = false;     ///< of a run that began anew: its weights are the seed's
   std::string diverged;      ///< why it was no step: a loss or norm that is no number; else empty
+  bool is_after_compared = false;  ///< the step before it was compared, update and all
   LossScale scale_before, scale_after;
   StepReport report;
   WholeState before, after;

@@ -16,63 +16,72 @@
 namespace kuafu {
 namespace {
 
-/// Whole tensors, of which the last one read is kept: parts of it may follow.
-class Whole {
+/// Where the tensors of a model's parameters come from.
+class Source {
  public:
-  explicit Whole(const NamedWeights& from) : from_(from) {
+  explicit Source(const NamedWeights& from) : from_(from) {
     for (const TensorBytes& t : from.tensors) by_name_[t.name] = &t;
   }
 
   bool has(const Param& param) const { return std::ranges::count(from_.absent, param.name) == 0; }
 
-  Tensor operator()(const Param& param) {
+  /// The elements that `held` says, into the piece that has them.
+  void fill(const Tensor& piece, const HeldElements& held) const {
+    const Param& param = *held.param;
     const auto found = by_name_.find(param.name);
     KUAFU_REQUIRE(found != by_name_.end() && found->second->shape == param.global, from_.path,
                   " has no tensor ", param.name, " of ", to_string(param.global));
-    if (found->second != last_) {
-      last_ = nullptr;
-      bytes_ = {};
-      bytes_ = from_.read(param.name);
-      last_ = found->second;
+    const Slice around = box_around(held.inside);
+    if (around.extent.size() != param.global.size()) return;  // padding alone
+    std::vector<char> bytes = from_.read(param.name, around);
+    const Tensor read =
+        at::from_blob(bytes.data(), around.extent, scalar_type(found->second->dtype));
+    for (size_t b = 0; b < held.boxes.size(); ++b) {
+      if (is_empty(held.inside[b])) continue;
+      Tensor part = read;
+      for (size_t d = 0; d < around.extent.size(); ++d) {
+        part = part.narrow(static_cast<int64_t>(d), held.inside[b].offset[d] - around.offset[d],
+                           held.inside[b].extent[d]);
+      }
+      box_of(piece, held, b).copy_(part);
     }
-    return at::from_blob(bytes_.data(), param.global, scalar_type(last_->dtype));
   }
 
  private:
+  /// The least box that has all that are not empty: a run of elements is read once.
+  static Slice box_around(const std::vector<Slice>& boxes) {
+    Slice all;
+    for (const Slice& box : boxes) {
+      if (is_empty(box)) continue;
+      if (all.offset.empty()) all = box;
+      for (size_t d = 0; d < box.offset.size(); ++d) {
+        const int64_t end = std::max(all.offset[d] + all.extent[d], box.offset[d] + box.extent[d]);
+        all.offset[d] = std::min(all.offset[d], box.offset[d]);
+        all.extent[d] = end - all.offset[d];
+      }
+    }
+    return all;
+  }
+
   const NamedWeights& from_;
   std::map<std::string, const TensorBytes*> by_name_;
-  const TensorBytes* last_ = nullptr;
-  std::vector<char> bytes_;
 };
-
-void fill_part(const Tensor& piece, const HeldElements& held, const Tensor& whole) {
-  for (size_t b = 0; b < held.boxes.size(); ++b) {
-    if (is_empty(held.inside[b])) continue;
-    Tensor part = whole;
-    for (size_t d = 0; d < held.inside[b].extent.size(); ++d) {
-      part =
-          part.narrow(static_cast<int64_t>(d), held.inside[b].offset[d], held.inside[b].extent[d]);
-    }
-    box_of(piece, held, b).copy_(part);
-  }
-}
 
 void load(const NamedWeights& weights, Engine& engine) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  Whole whole(weights);
+  const Source source(weights);
   const std::vector<ParamShard> shards = engine.shards();
   for (const ParamShard& s : shards) {
-    if (!whole.has(*s.param)) continue;
-    fill_part(s.value, held_by(s, engine.mesh()), whole(*s.param));
+    if (source.has(*s.param)) source.fill(s.value, held_by(s, engine.mesh()));
   }
   engine.optimizer().begin(shards, 0);
   const OptimizerState state = engine.optimizer().state();
   // Of half precision, whose masters are finer than what they are masters of.
   for (const SavedTensor& t : saved_tensors(shards, state, engine.plan().optimizer.kind)) {
-    if (t.slot != "master" || !whole.has(*shards[t.shard].param)) continue;
+    if (t.slot != "master" || !source.has(*shards[t.shard].param)) continue;
     engine.optimizer().bring(t.shard, RuleSlots::Use::kChange);
-    fill_part(t.tensor, held_by(shards[t.shard], engine.mesh()), whole(*shards[t.shard].param));
+    source.fill(t.tensor, held_by(shards[t.shard], engine.mesh()));
   }
   engine.optimizer().rest();
 }
