@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -30,20 +33,32 @@ TEST(RandomRounding, MovesResultsByUpToItsUnitAndEndsWithItsScope) {
   EXPECT_TRUE(at::equal(x * y, exact));
 }
 
-// Up as often as down, in f64 that stands for f32 and in half precision: a comparison that rounding may turn is
-// turned by every second draw.
-TEST(RandomRounding, MovesUpAsOftenAsDown) {
+// A comparison that rounding may turn is turned by draws of either side; half precision has none.
+TEST(RandomRounding, MovesAllUpAllDownByOperationOrByElement) {
   const Tensor x = at::linspace(1, 2, 100'000, at::kDouble), y = x + 2, exact = x * y;
-  for (const double unit : {kUnit, 0x1p-8}) {
-    Tensor moved;
+  const auto moves = [&](uint64_t seed, double unit, int operations) {
+    std::vector<Tensor> all;
     {
-      const RandomRounding at_random(unit, 1);
-      moved = x * y;
+      const RandomRounding at_random(unit, seed);
+      for (int i = 0; i < operations; ++i) all.push_back(x * y);
     }
-    const Tensor xi = (moved / exact - 1) / unit;
-    EXPECT_NEAR(xi.mean().item<double>(), 0, 0.02) << unit;
-    EXPECT_NEAR(xi.square().mean().item<double>(), 1. / 3, 0.02) << unit;
-    EXPECT_LT(xi.min().item<double>(), -0.99) << unit;
+    for (Tensor& t : all) t = (t / exact - 1) / unit;
+    return all;
+  };
+  const auto mean = [](const Tensor& t) { return t.mean().item<double>(); };
+  EXPECT_NEAR(mean(moves(0, kUnit, 1)[0]), 0.5, 0.02);
+  EXPECT_NEAR(mean(moves(1, kUnit, 1)[0]), -0.5, 0.02);
+  int ups = 0;
+  for (const Tensor& t : moves(2, kUnit, 64)) {
+    EXPECT_NEAR(std::abs(mean(t)), 0.5, 0.02);
+    ups += mean(t) > 0 ? 1 : 0;
+  }
+  EXPECT_GT(ups, 16);
+  EXPECT_LT(ups, 48);
+  for (const Tensor& t : {moves(3, kUnit, 1)[0], moves(0, 0x1p-8, 1)[0]}) {
+    EXPECT_NEAR(mean(t), 0, 0.02);
+    EXPECT_NEAR(mean(t.square()), 1. / 3, 0.02);
+    EXPECT_LT(t.min().item<double>(), -0.99);
   }
 }
 

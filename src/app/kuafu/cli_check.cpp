@@ -92,7 +92,7 @@ void add_fuzz(CLI::App& app, FrontCall& call) {
   kuafu fuzz --seconds 60 --seed 7
   kuafu fuzz --seconds 4000 --plans 10000 --seed 1 --jobs 2 --out build/fuzz
   kuafu fuzz --world mpi --ranks 4 --seconds 120
-  kuafu fuzz --set model.kind=bert --set parallel.data=3
+  kuafu fuzz --set model.kind=bert --set parallel.data=3 --set train.batch=9
 
 Each plan runs in one world: threads, MPI with Kuafu's collectives, MPI with the library's. It may end equal (certified, and
 metered as simulated for that transport), refused, out of memory, diverged, or not certified for a reason that is listed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exit() runs the handler that is registered here, on the thread that called it; _exit() runs
+// exit() runs the handler that is registered here, on the thread that called it; _exit() and _Exit() run
 // nothing, so the program has its own, which plug-ins and libraries find before the C library's.
 
 #include "app/worker/early_exit.h"
@@ -100,5 +100,10 @@ void end_process(int code) { leave(code); }
 
 extern "C" [[noreturn]] void _exit(int status) {
   kuafu::note_exit("_exit", status);
+  kuafu::leave(status);
+}
+
+extern "C" [[noreturn]] void _Exit(int status) {
+  kuafu::note_exit("_Exit", status);
   kuafu::leave(status);
 }

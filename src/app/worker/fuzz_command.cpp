@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <iostream>
+#include <memory>
 
 #include "app/worker/fuzz.h"
 #include "app/worker/jobs.h"
 #include "app/worker/options.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/folder_lock.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/launch_folders.h"
 #include "kuafu/record/progress.h"
@@ -34,6 +37,13 @@ std::vector<World> worlds_of(const FuzzOptions& options) {
   return worlds;
 }
 
+/// Two campaigns in one folder would write over each other. Null: nothing is kept.
+std::unique_ptr<FolderLock> locked(const std::string& folder) {
+  if (folder.empty()) return nullptr;
+  make_writable_folder(folder);
+  return std::make_unique<FolderLock>(folder);
+}
+
 /// The first line: an exception of LibTorch carries its stack.
 std::string first_line(const std::string& words) { return words.substr(0, words.find('\n')); }
 
@@ -44,6 +54,7 @@ class Campaign {
       : options_(options),
         registries_(registries_of(options)),
         worlds_(worlds_of(options)),
+        lock_(locked(options.out)),
         trier_(registries_, {options.ranks, options.timeout_s, options.plugins}),
         record_(options.out, options.seed, options.ranks, worlds_) {
     initialise_tensors();
@@ -150,6 +161,7 @@ class Campaign {
   const FuzzOptions& options_;
   const Registries registries_;
   const std::vector<World> worlds_;
+  const std::unique_ptr<FolderLock> lock_;  // before the record reads the folder
   Trier trier_;
   Record record_;
 };

@@ -128,6 +128,10 @@ Json Record::to_json() const {
 }
 
 std::string Record::page() const {
+  std::string worlds;  // as options, where they are not all of this build
+  for (const World world : worlds_) {
+    if (names_of(worlds_) != world_names()) worlds += text(" --world ", to_string(world));
+  }
   std::string out =
       text("# Random plans\n\n", num_plans(), " plans of seed ", seed_,
            " over all plan keys of the programs below, worlds and modes of layers, of at most ",
@@ -135,7 +139,8 @@ std::string Record::page() const {
            " ranks each: certified, and metered as the same plan simulated for the world's ",
            "transport. `src/app/worker/README.md` says how a plan may end.\n\n```\nkuafu fuzz ",
            "--plans ", num_plans(), " --seconds 7200 --seed ", seed_, " --ranks ", most_ranks_,
-           " --jobs 2 --out results/fuzz_plans    # goes on where the record "
+           " --jobs 2", worlds, " --out ", folder_,
+           "    # goes on where the record "
            "ends\n```\n\n`result.json` has a letter a plan, in the order of their ",
            "numbers. Programs that ran them:\n");
   for (const Json& block : blocks_) {

@@ -125,8 +125,9 @@ class Runner {
 
 /// The whole record.
 Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed);
-/// A page: one table for each pair of dimensions, reasons of refusals below.
+/// A page: one table for each pair of dimensions, reasons of refusals below. `part`: the options that chose
+/// a part of all combinations; empty: all are there.
 std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
-                        uint64_t seed);
+                        uint64_t seed, const std::string& part);
 
 }  // namespace kuafu::matrix

@@ -12,6 +12,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/record/files.h"
+#include "kuafu/record/folder_lock.h"
 #include "kuafu/record/launch_folders.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
@@ -92,6 +93,14 @@ void take_share(const std::vector<Dimension>& dims, std::vector<Combination>& al
   std::erase_if(all, [&](const Combination&) { return !is_taken[at++]; });
 }
 
+/// Empty where all combinations are tried.
+std::string words_of_part(const MatrixOptions& options) {
+  std::string words;
+  if (options.share < 1) words += text(" --share ", options.share);
+  for (const auto& [name, value] : options.filters) words += text(" --filter ", name, "=", value);
+  return words;
+}
+
 }  // namespace
 
 int matrix_command(const MatrixOptions& options) {
@@ -111,6 +120,7 @@ int matrix_command(const MatrixOptions& options) {
   KUAFU_REQUIRE(!cases.empty(), "no combination is left; take a larger --share or fewer --filter");
 
   make_writable_folder(options.out);
+  const FolderLock lock(options.out);
   const std::string scratch = options.out + "/.matrix";
   make_writable_folder(scratch);
   Runner runner(registries, scratch, options.plugins);
@@ -144,7 +154,8 @@ int matrix_command(const MatrixOptions& options) {
   }
   replace_file(options.out + "/compatibility.json",
                to_json(dims, cases, options.seed).dump(1) + "\n");
-  replace_file(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));
+  replace_file(options.out + "/compatibility.md",
+               to_markdown(dims, cases, options.seed, words_of_part(options)));
   std::filesystem::remove_all(scratch);  // until then a call goes on where this one ended
   std::cout << cases.size() << " combinations, " << num_different << " different; " << options.out
             << "/compatibility.md\n";

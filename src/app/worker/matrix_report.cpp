@@ -148,7 +148,7 @@ Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
 }
 
 std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
-                        uint64_t seed) {
+                        uint64_t seed, const std::string& part) {
   Notes notes;
   std::string out = text(
       "# What works together\n\nWritten by `kuafu matrix`. Each cell is a small plan with the two "
@@ -164,6 +164,9 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
       "bug. A value that is a default leaves its plan\nas it is: such cells show one plan.\n\n"
       "Pairs: ",
       counts(cases, 2), ". Triples (seed ", seed, "): ", counts(cases, 3), ".\n");
+  if (!part.empty()) {
+    out += text("\n**A part of all combinations**, by", part, ": an empty cell was not tried.\n");
+  }
   for (size_t a = 0; a < dims.size(); ++a) {
     for (size_t b = a + 1; b < dims.size(); ++b) out += table(dims, a, b, cases, notes);
   }

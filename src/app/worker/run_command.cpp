@@ -443,6 +443,8 @@ int run_command(const WorkerOptions& options) {
                 "--json -: standard output has the summary of a run; name ",
                 "a file, such as run.json");
   if (!options.json_file.empty()) require_writable("--json", options.json_file);
+  // A reader that is gone (`| head`) takes neither the record nor the verdict with it.
+  ::signal(SIGPIPE, SIG_IGN);
   return Run(options)();
 }
 

@@ -43,11 +43,6 @@ Overrides fullest_grid_of(const TensorMode& mode) {
   return best;
 }
 
-Overrides joined(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 void add_pipelines(const Registries& registries, std::vector<Variant>& all) {
   for (const auto& entry : registries.schedules.entries()) {
     const int chunks = entry.make.chunks == 0 ? 2 : entry.make.chunks;
@@ -113,6 +108,11 @@ Plan alone_of(const Plan& plan, const Registries& registries) {
 }
 
 }  // namespace
+
+Overrides joined(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 std::string to_string(const ModelShape& s) {
   return text("layers ", s.layers, ", H ", s.hidden, ", N ", s.heads, ", V ", s.vocab, ", S ",
@@ -224,6 +224,31 @@ std::vector<Finding> check_model_under(const Variant& variant, const Registries&
   return std::move(findings).all();
 }
 
+namespace {
+
+/// Where a model leaves an option out, its oracle does not: the narrowest shape tells.
+std::vector<Finding> check_options(const Registries& registries, const std::string& name,
+                                   const Tell& tell) {
+  Findings findings(tell);
+  const ModelShape shape = model_shapes(name, Shapes::kSmall).front();
+  const Overrides base = settings_of(name, shape);
+  for (const Variant& option : model_options(registries, base)) {
+    findings.run_or_refuse({.kind = "model",
+                            .name = name,
+                            .check = "training",
+                            .where = option.name,
+                            .shape = to_string(shape)},
+                           [&](Notes& notes) {
+                             const Overrides all = joined(base, option.settings);
+                             expect_certified(placed_plan(registries, all), registries, notes);
+                           });
+    if (findings.has_failed()) break;
+  }
+  return std::move(findings).all();
+}
+
+}  // namespace
+
 std::vector<Finding> check_model(const Registries& registries, const std::string& name,
                                  const std::vector<int64_t>& sizes, const Tell& tell) {
   registries.models.find(name);  // throws NotFound
@@ -254,6 +279,10 @@ std::vector<Finding> check_model(const Registries& registries, const std::string
   std::vector<std::string> words;
   for (const int64_t ranks : there) words.push_back(text(ranks));
   KUAFU_REQUIRE(has_any, "a model is checked on ", join(words), " ranks; --sizes has none of them");
+  if (is_asked(1) && registries.oracles.contains(name)) {
+    findings.add(check_options(registries, name, tell));
+    if (findings.has_failed()) return std::move(findings).all();
+  }
   // One rank of a model without an oracle would be compared with itself.
   if (is_asked(1) && !registries.oracles.contains(name)) {
     findings.add(check_differences(registries, name, Shapes::kReal, tell));

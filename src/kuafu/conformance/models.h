@@ -29,9 +29,12 @@ int64_t ranks_of(const Variant& variant);
 /// registries, experts, half precision, and several of these at once.
 std::vector<Variant> model_variants(const Registries& registries);
 
+/// One rank with an option of [model] that is not the default, for each that the plan takes beside `base`.
+std::vector<Variant> model_options(const Registries& registries, const Overrides& base);
+
 /// Everything about one model: its first values and first loss are the same on any ranks, and those of
 /// its oracle where it brings one; trainings under every variant are certified (against the oracle, or
-/// one rank of the same code) and simulated alike; without an oracle, gradients are held to finite
+/// one rank of the same code) and simulated alike, those on one rank with every option of [model] too; without an oracle, gradients are held to finite
 /// differences. Variants that are refused are told with the reason; a model must run on one rank.
 /// Only variants of these rank counts, one rank first, up to the first that fails. Throws ConfigError
 /// where there is none.
@@ -47,6 +50,8 @@ std::vector<Finding> check_differences(const Registries& registries, const std::
 
 /// Shapes of a kind of model: small and narrow first, then those beyond 64 elements in every dim.
 std::vector<ModelShape> model_shapes(const std::string& kind, Shapes shapes);
+/// Settings, and others that stand behind them.
+Overrides joined(Overrides a, const Overrides& b);
 /// The keys of a plan for it, f64.
 Overrides settings_of(const std::string& kind, const ModelShape& shape);
 

@@ -174,6 +174,14 @@ std::vector<Finding> check_optimizer(const Registries& registries, const std::st
     add("training", variant.name, to_string(shape),
         [&](Notes& notes) { check_training(variant, registries, name, notes, shape); });
     if (findings.has_failed()) break;
+    if (!variant.settings.empty()) continue;
+    Overrides settings = settings_of(model_kinds::kGpt, shape);
+    settings.emplace_back("optimizer.kind", name);
+    const Variant other{"one rank, numbers that are not the defaults",
+                        other_numbers(registries, settings)};
+    add("training", other.name, to_string(shape),
+        [&](Notes& notes) { check_training(other, registries, name, notes, shape); });
+    if (findings.has_failed()) break;
   }
   std::vector<std::string> words;
   for (const int64_t ranks : there) words.push_back(text(ranks));

@@ -24,4 +24,7 @@ void check_optimizer_tiers(const Registries& registries, const std::string& name
 std::vector<Finding> check_optimizer(const Registries& registries, const std::string& name,
                                      const std::vector<int64_t>& sizes, const Tell& tell = {});
 
+/// Every number of [optimizer] that the plan takes beside `base` at half of its default, 0.05 for 0.
+Overrides other_numbers(const Registries& registries, const Overrides& base);
+
 }  // namespace kuafu::conformance

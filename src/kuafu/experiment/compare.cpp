@@ -100,6 +100,11 @@ std::string marked_step_time(const Json& document) {
   return shown == "-" || !is_loaded(document) ? shown : shown + " *";
 }
 
+/// What was refused or simulated has read no data and has no losses.
+bool have_both_trained(const Json& a, const Json& b) {
+  return value_at(a, "loss").is_array() && value_at(b, "loss").is_array();
+}
+
 CaseComparison compare_case(const Result& a, const Result& b, std::set<std::string>& notes) {
   CaseComparison c;
   c.name = a.name;
@@ -119,15 +124,14 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   if (reads_other_data(da, db)) {
     collect("data.hash", data_hash(da), data_hash(db), c.differences);
     notes.insert(other_data(da, db));
-  } else if (!knows_data && !is_estimated(da) &&
-             !is_estimated(db)) {  // what is simulated reads none
+  } else if (!knows_data && have_both_trained(da, db)) {
     notes.insert(text(data_hash(da).empty() ? "A" : "B", " does not say which data it read: it is ",
                       "older than their hashes; cases meet by plan, world and ranks"));
   }
   if (has_same_arithmetic(da, db)) {
     for (const auto& path : kLosses)
       collect(path, value_at(da, path), value_at(db, path), c.differences);
-  } else {
+  } else if (have_both_trained(da, db)) {
     notes.insert(
         "losses not compared: they are equal to the bit only on the same world, processor "
         "model and LibTorch");

@@ -48,6 +48,7 @@ class Expander {
       : suite_(suite), formulas_(suite, overrides) {}
 
   std::vector<Point> run() {
+    check_suite_axes();
     std::vector<const Bundle*> chosen;
     choose(0, chosen);
     for (const Bundle& extra : suite_.extra) points_.push_back(extra_point(extra));
@@ -59,6 +60,19 @@ class Expander {
   template <class... Args>
   void require(bool condition, int line, const Args&... message) const {
     KUAFU_REQUIRE(condition, suite_.origin, ":", line, ": ", message...);
+  }
+
+  /// Worlds and seeds multiply a sweep: where there is none they would do nothing.
+  void check_suite_axes() const {
+    if (!suite_.axes.empty()) return;
+    const bool has_worlds = suite_.worlds.size() > 1;
+    KUAFU_REQUIRE(!has_worlds && suite_.seeds.empty(), suite_.origin, ": ",
+                  has_worlds ? "worlds" : "seeds",
+                  " of the suite multiply a sweep, and there is none; give [grid] or [[strategy]]",
+                  suite_.extra.empty() ? "" : ", or say in each [[case]] which ",
+                  suite_.extra.empty() ? ""
+                  : has_worlds         ? "world it has"
+                                       : "train.seed it has");
   }
 
   /// One row of every array of tables; null at the grid's keys.

@@ -173,6 +173,12 @@ class CaseMaker {
       require(value.is_number() && value > 0, "a positive number of seconds");
       run.timeout_s = value.get<double>();
     } else {
+      // A plan's keys are dotted: one without a dot is a misspelt key of a case.
+      const bool is_plain = key.find('.') == std::string::npos;
+      const std::vector<std::string> known = {"ranks", "world", "certify", kTimeoutKey};
+      KUAFU_REQUIRE(!is_plain, text_.origin, ":", line_of(key, point), ": unknown key ", key, " = ",
+                    value.dump(), did_you_mean(key, known), " Allowed: ", join(known),
+                    ", and keys of plans, such as model.layers");
       return false;
     }
     return true;

@@ -2,6 +2,7 @@
 #include "kuafu/hf/config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "kuafu/base/config.h"
@@ -218,6 +219,10 @@ const char* name_of(Family family) {
 }
 
 Json read_object(const std::string& file, const char* what) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);  // a cache of downloads has links
+  KUAFU_REQUIRE(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
+                "the ", what, " ", file, " is no regular file but a folder, a pipe or a device");
   const std::string bytes = read_file(file, what);
   Json all;
   try {

@@ -11,7 +11,7 @@
 //   5  ratio = |w| / |r|, kept in ratio_min .. ratio_max          1 where either norm is 0
 //   6  w = w - lr ratio r
 //
-// The paper bounds |w| before it divides (bound = "weights"); what most implementations bound, and
+// The paper bounds |w| before it divides (bound = "weights"); what DeepSpeed bounds, and
 // this one unless told otherwise, is the ratio. With correction_in = "rate" r is of m and v, and 6
 // has lr sqrt(1 - b2^t) / (1 - b1^t): the ratio is that of another step.
 // Layers that are left out: wd = 0, and, unless scaled_layers = "all", ratio = 1, which is Adam.

@@ -14,12 +14,18 @@
 #include "kuafu/base/philox.h"
 
 namespace kuafu::oracle {
-
 struct RandomRounding::State {
+  /// Which results of a draw are moved to one side: errors that agree add up, those that do not cancel,
+  /// and a run's may do either (kernels that approximate err to one side, sums to both).
+  enum class Agreement : uint8_t { kUp, kDown, kOfOperation, kNone };
+  static constexpr uint64_t kNumAgreements = 4;
+
   explicit State(uint64_t seed)
-      : draws(seed, hash_name("random rounding")),
+      : agreement(static_cast<Agreement>(seed % kNumAgreements)),
+        draws(seed, hash_name("random rounding")),
         generator(at::detail::createCPUGenerator(seed)) {}
   double u_of_f64 = 0;
+  Agreement agreement;
   CounterRandom draws;
   at::Generator generator;
   uint64_t num_draws = 0;
@@ -28,6 +34,8 @@ struct RandomRounding::State {
 };
 
 namespace {
+
+using Agreement = RandomRounding::State::Agreement;
 
 thread_local RandomRounding::State* tls_rounding = nullptr;
 
@@ -70,6 +78,13 @@ at::Tensor moves_by_value(const at::Tensor& values, int64_t key) {
   return folded(h, 31).to(at::kDouble) * 0x1p-63;
 }
 
+at::Tensor to_one_side(const at::Tensor& moves, Agreement agreement, int64_t key) {
+  if (agreement == Agreement::kNone) return moves;
+  const bool is_down =
+      agreement == Agreement::kDown || (agreement == Agreement::kOfOperation && key % 2 != 0);
+  return is_down ? -moves.abs() : moves.abs();
+}
+
 /// In place, under the tensors that autograd has saved.
 void disturb(const at::Tensor& y, RandomRounding::State& state) {
   if (!y.defined() || !y.is_cpu() || y.numel() == 0) return;
@@ -81,8 +96,8 @@ void disturb(const at::Tensor& y, RandomRounding::State& state) {
   // were rounded.
   const bool is_half = state.u_of_f64 > 0x1p-20;
   const auto key = static_cast<int64_t>(state.draws.bits(state.num_draws++));
-  const at::Tensor moves =
-      is_half ? at::empty_like(exact).uniform_(-1, 1, state.generator) : moves_by_value(exact, key);
+  const at::Tensor moves = is_half ? at::empty_like(exact).uniform_(-1, 1, state.generator)
+                                   : to_one_side(moves_by_value(exact, key), state.agreement, key);
   values.copy_(exact * (1 + u * moves));
   // A number that an operation converts to its tensor's type is no result of another.
   if (y.dim() > 0) ++state.num_moved;

@@ -195,6 +195,12 @@ std::vector<std::string> document_problems(const Json& document) {
   check_one_of(document, "certificate.level", {"full", "scaled"}, problems);
   check_one_of(document, "certificate.reference", {"oracle", "engine"}, problems);
   check_one_of(document, "certificate.native.verdict", {"equal", "different", "not_run"}, problems);
+  const Json verdict = value_at(document, "certificate.verdict");
+  const Json of_run = value_at(document, "certificate.native.verdict");
+  if (verdict == "equal" && of_run.is_string() && of_run != "equal") {
+    problems.push_back(
+        text("certificate.verdict: \"equal\", and that of its part native is ", shown(of_run)));
+  }
   const Json status = value_at(document, "status");
   if (status.is_string() && status != "ok" && !value_at(document, "reason").is_string()) {
     problems.push_back(text("reason: a document of status ", shown(status), " must say why"));

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/record/trace_file.h"
 
+#include <cmath>
+
 #include "kuafu/record/files.h"
 
 namespace kuafu {
 namespace {
+
+/// JSON has no numbers for these.
+Json number_or_word(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
 
 template <class Row>
 const Row& at(const std::vector<Row>& table, int64_t index) {
@@ -58,7 +66,7 @@ Json line_of(const Trace& trace, const TraceRecord& r) {
   if ((r.flags & kOnHost) != 0) line["on_host"] = true;
   line["start_ns"] = r.start_ns;
   if (r.kind == TraceKind::kOracle) {
-    line["value"] = r.value;
+    line["value"] = number_or_word(r.value);
   } else {
     line["end_ns"] = r.end_ns;
   }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -49,6 +50,16 @@ class Line {
   double number(const char* key) const {
     if (!at(key).is_number()) wrong(key, text(json_excerpt(at(key)), ", expected a number"));
     return at(key).get<double>();
+  }
+  /// A number, or a word for what JSON has none.
+  double value(const char* key) const {
+    if (!at(key).is_string()) return number(key);
+    const std::string given = word(key);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (given == "inf") return kInfinity;
+    if (given == "-inf") return -kInfinity;
+    if (given != "nan") wrong(key, text('"', given, "\", expected a number, inf, -inf or nan"));
+    return std::numeric_limits<double>::quiet_NaN();
   }
   std::string word(const char* key) const {
     if (!at(key).is_string()) wrong(key, text(json_excerpt(at(key)), ", expected a word"));
@@ -99,7 +110,7 @@ class Builder {
                                    (line.is("recompute") ? kRecompute : kNoFlags) |
                                    (line.is("on_host") ? kOnHost : kNoFlags));
     if (r.kind == TraceKind::kOracle) {
-      r.value = line.number("value");
+      r.value = line.value("value");
     } else {
       r.end_ns = line.whole("end_ns");
     }

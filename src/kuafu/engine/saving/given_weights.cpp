@@ -45,9 +45,19 @@ class Source {
       }
       box_of(piece, held, b).copy_(part);
     }
+    if (read.element_size() > piece.element_size()) require_in_range(param, piece);
   }
 
  private:
+  /// What is read is finite, and may be beyond the range of a narrower type.
+  void require_in_range(const Param& param, const Tensor& piece) const {
+    if (piece.is_meta() || at::isfinite(piece).all().item<bool>()) return;
+    throw ConfigError(text(from_.path, ": tensor ", param.name,
+                           " has elements beyond the range of ", to_string(dtype_of(piece)),
+                           "; allowed: up to ", piece.scalar_type() == at::kHalf ? 65504.0 : 3.4e38,
+                           " of either sign; nearest: model.dtype = bf16, or f32"));
+  }
+
   /// The least box that has all that are not empty: a run of elements is read once.
   static Slice box_around(const std::vector<Slice>& boxes) {
     Slice all;

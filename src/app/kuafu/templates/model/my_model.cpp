@@ -21,6 +21,7 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
+#include "kuafu/base/suggest.h"
 #include "kuafu/engine/plugin.h"
 #include "kuafu/model/blocks.h"
 #include "kuafu/oracle/transformer.h"
@@ -68,6 +69,10 @@ class MyModel : public kuafu::ModelBlock {
 
 Model make(const ModelPlan& plan, const Context& ctx) {
   check_block(ctx, plan);
+  // An option that the model does not read is refused, not passed over.
+  KUAFU_REQUIRE(!plan.parallel_blocks,
+                "model.parallel_blocks = true does nothing in model.kind = ", in_quotes(plan.kind),
+                "; nearest: parallel_blocks = false");
   Model model;
   auto embedding = std::make_unique<Embedding>(ctx, plan);
   Param& table = embedding->table();
