@@ -110,6 +110,7 @@ TEST_P(Fault, ExitOfARankIsTheReason) {
 
 TEST_P(Fault, ImmediateExitOfARankIsTheReason) {
   expect_cause(run("1d-exit-at-once"), "rank 1 called _exit(0) in the middle of the run");
+  expect_cause(run("1d-exit-in-c"), "rank 1 called _Exit(0) in the middle of the run");
 }
 
 TEST_P(Fault, SignalThatEndedARankIsTheReason) {

@@ -86,8 +86,16 @@ class Commands(page.Trips):
             self.assertIsNone(loss)
             self.assertIn(says, said)
 
+    def test_weights_beyond_the_range_of_the_type_are_named(self):
+        theirs = self.exported(["optimizer.kind=sgd", "optimizer.clip=0", "optimizer.lr=1e7"])
+        _, said = self.losses([*OPT, "model.dtype=f16"], "--init", theirs, code=2)
+        self.assertIn("has elements beyond the range of f16", said)
+
     def test_bad_folders_are_one_error_and_leave_nothing(self):
         self.exported()
+        os.mkdir(self.path("pipe"))
+        os.mkfifo(self.path("pipe", "config.json"))
+        self.refused("import", self.path("pipe"), "--format", "hf", says=["config.json is no regular file but a folder, a pipe"])
         config, weights = self.path("theirs/config.json"), self.path("theirs/model.safetensors")
         with open(config, encoding="utf-8") as file:
             good = json.load(file)

@@ -326,11 +326,11 @@ class OldNames(Folders):
         self.renamed("llama-grouped", change)
 
 
-def peak_of(*words):
-    """Bytes that a command of kuafu holds at most."""
+def peak_of(*words, launcher=()):
+    """Bytes that a command of kuafu holds at most, or the fullest of its ranks."""
     script = ("import resource,subprocess,sys;code=subprocess.call(sys.argv[1:],stdout=2);"
               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);sys.exit(code)")
-    done = subprocess.run([sys.executable, "-c", script, page.KUAFU, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, *launcher, page.KUAFU, *words], capture_output=True, text=True, check=True)
     return 1024 * int(done.stdout.split()[-1])
 
 
@@ -352,6 +352,15 @@ class Memory(Folders):
                 out = self.path(size + ("-begun" if command == "import" else "-out"))
                 peaks.append(peak_of(command, given, "--format", "hf", "--out", out))
             self.assertLess(peaks[1] - peaks[0], held * largest + (4 << 20), command)
+        # Read straight into a plan, beside the same plan with the seed's weights: what a rank reads of one tensor, twice
+        # for what the allocator of memory keeps; on one rank, and of the fullest of two.
+        page.kuafu("import", self.path("large"), "--format", "hf", "--plan-only", "--out", self.path("plan"))
+        begin = ["generate", self.path("plan", "plan.toml"), "--prompt", "ab", "--tokens", "1"]
+        two = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+        for launcher, under in ([], []), (two, ["--world", "mpi", *(w for s in ("parallel.tensor.mode=1d", "parallel.tensor.size=2") for w in ("--set", s))]), \
+                (two, ["--world", "mpi", *(w for s in ("parallel.data=2", "parallel.zero=3") for w in ("--set", s))]):
+            seeds, given = (peak_of(*begin, *under, *more, launcher=launcher) for more in ([], ["--init", self.path("large")]))
+            self.assertLess(given - seeds, 2 * largest + (4 << 20), under)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ enum class Fault : uint8_t {
   kThrow,
   kExit,
   kExitAtOnce,
+  kExitInC,
   kCrash,
   kKill,
   kSkip,
@@ -133,6 +134,7 @@ class Faulty : public TensorParallel {
     if (fault_ == Fault::kThrow) throw std::runtime_error("the scheme gives up");
     if (fault_ == Fault::kExit) std::exit(3);
     if (fault_ == Fault::kExitAtOnce) ::_exit(0);
+    if (fault_ == Fault::kExitInC) std::_Exit(0);
     if (fault_ == Fault::kCrash) std::abort();
     if (fault_ == Fault::kKill) ::raise(SIGKILL);
     while (fault_ == Fault::kHang) ::pause();
@@ -153,11 +155,11 @@ void add(Registries& registries) {
   };
   for (const Row& row :
        {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
-        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
-        Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip}, Row{"1d-hang", Fault::kHang},
-        Row{"1d-kill-backward", Fault::kKillBackward}, Row{"1d-kill-update", Fault::kKillUpdate},
-        Row{"1d-tenth", Fault::kTenth}, Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide},
-        Row{"1d-hoard", Fault::kHoard},
+        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-exit-in-c", Fault::kExitInC},
+        Row{"1d-crash", Fault::kCrash}, Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
+        Row{"1d-hang", Fault::kHang}, Row{"1d-kill-backward", Fault::kKillBackward},
+        Row{"1d-kill-update", Fault::kKillUpdate}, Row{"1d-tenth", Fault::kTenth},
+        Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide}, Row{"1d-hoard", Fault::kHoard},
         Row{"1d-throw-certifying", Fault::kThrow, When::kCertifying},
         Row{"1d-exit-certifying", Fault::kExit, When::kCertifying},
         Row{"1d-kill-certifying", Fault::kKill, When::kCertifying},

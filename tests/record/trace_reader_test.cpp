@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <map>
 
 #include "kuafu/base/errors.h"
@@ -66,6 +67,19 @@ TEST(TraceReader, ReadsWhatIsWritten) {
   EXPECT_EQ(trace_lines(read, 1), lines);  // values, times and flags too
 }
 
+// As the norm of gradients that overflow.
+TEST(TraceReader, ReadsValuesThatAreNoNumbers) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double value : {kInfinity, -kInfinity, std::nan("")}) {
+    TraceRecorder t;
+    t.oracle("gradient norm", value);
+    const std::string lines = trace_lines(t.take(), 0);
+    const Trace read = read_trace_lines(lines, 0, "lines");
+    EXPECT_TRUE(read.records[0].value == value || std::isnan(value)) << lines;
+    EXPECT_EQ(trace_lines(read, 0), lines);
+  }
+}
+
 TEST(TraceReader, ReadsAllRanksOfAFile) {
   const std::string file = testing::TempDir() + "trace_reader_test.jsonl";
   const Json head = {{"trace", 1}, {"ranks", 2}};
@@ -101,7 +115,7 @@ TEST(TraceReader, NamesLineAndFieldOfWhatIsWrong) {
   };
   EXPECT_EQ(with("\"value\":1,", ""), "error.jsonl:3: \"value\": missing");
   EXPECT_EQ(with("\"value\":1", "\"value\":\"1\""),
-            "error.jsonl:3: \"value\": \"1\", expected a number");
+            "error.jsonl:3: \"value\": \"1\", expected a number, inf, -inf or nan");
   EXPECT_EQ(with("\"start_ns\":0", "\"start_ns\":0.5"),
             "error.jsonl:3: \"start_ns\": 0.5, expected a whole number");
   EXPECT_EQ(with("\"rank\":0", "\"rank\":1"), "error.jsonl:3: \"rank\": 1 of 1 after rank 0");

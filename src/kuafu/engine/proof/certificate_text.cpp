@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/record/json.h"
 
@@ -69,7 +70,12 @@ Certificate certificate_from(const std::string& words) {
 }
 
 Certificate shared(const Certificate& mine, Communicator& world) {
-  return certificate_from(gather_texts(world, words_of(mine))[0]);
+  const std::string words = gather_texts(world, words_of(mine))[0];
+  if (Json::accept(words)) return certificate_from(words);
+  // Rank 0 sent something else at this place.
+  throw PluginError(text("rank ", world.rank(), " ended its certificate before rank 0: ",
+                         mine.reason.empty() ? mine.native.reason : mine.reason,
+                         "; what a plug-in is asked must have one answer on all ranks"));
 }
 
 }  // namespace kuafu
