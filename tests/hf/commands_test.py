@@ -2,6 +2,7 @@
 """`kuafu import` and `export --format hf` as commands, without transformers: what they write, and that a refusal writes nothing."""
 import json
 import os
+import struct
 import sys
 import unittest
 
@@ -87,14 +88,23 @@ class Commands(page.Trips):
             self.assertIn(says, said)
 
     def test_weights_beyond_the_range_of_the_type_are_named(self):
-        theirs = self.exported(["optimizer.kind=sgd", "optimizer.clip=0", "optimizer.lr=1e7"])
-        _, said = self.losses([*OPT, "model.dtype=f16"], "--init", theirs, code=2)
-        self.assertIn("has elements beyond the range of f16", said)
+        theirs = self.exported()
+        with open(os.path.join(theirs, "model.safetensors"), "r+b") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+            del header["__metadata__"]  # the checksums
+            data = bytearray(file.read())
+            begin = header["model.decoder.embed_tokens.weight"]["data_offsets"][0]
+            data[begin:begin + 8] = struct.pack("<d", 1e6)
+            file.seek(8)
+            file.write(json.dumps(header).ljust(length).encode() + data)
+        _, said = self.losses([*OPT, "model.dtype=f16"], "--init", theirs, code=1)
+        self.assertIn("embedding.tokens has elements beyond the range of f16; allowed: up to 65504", said)
 
     def test_bad_folders_are_one_error_and_leave_nothing(self):
         self.exported()
         os.mkdir(self.path("pipe"))
-        os.mkfifo(self.path("pipe", "config.json"))
+        os.mkfifo(self.path("pipe/config.json"))
         self.refused("import", self.path("pipe"), "--format", "hf", says=["config.json is no regular file but a folder, a pipe"])
         config, weights = self.path("theirs/config.json"), self.path("theirs/model.safetensors")
         with open(config, encoding="utf-8") as file:
