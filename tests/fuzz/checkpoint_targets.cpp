@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/boxes.h"
@@ -115,6 +116,13 @@ void check_file(const Safetensors& file, const std::string& bytes) {
     require(in_place(bytes, header, name) == std::string_view(data.data(), data.size()) &&
                 static_cast<int64_t>(data.size()) == volume(e.shape) * size_of(e.dtype),
             "the bytes of a tensor are not those in its place");
+    std::vector<char> by_rows;
+    file.read_rows(name, [&](std::span<const char> rows, int64_t first) {
+      require(first == 0 || first * std::ssize(data) == std::ssize(by_rows) * e.shape[0],
+              "rows of a tensor come in another order");
+      by_rows.insert(by_rows.end(), rows.begin(), rows.end());
+    });
+    require(by_rows == data, "the rows of a tensor are not its bytes");
   }
 }
 
