@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,6 +17,7 @@
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/proof/certificate_step.h"
 #include "kuafu/engine/proof/witness.h"
+#include "kuafu/parallel/pipeline/schedules.h"
 #include "tests/mutants/mutant.h"
 #include "tests/support/certified.h"
 #include "tests/support/plans.h"
@@ -384,6 +387,37 @@ TEST(CertificateOfReplicas, TellsOneLostBucketAndOneOffByOneInTenThousand) {
     const Certificate c = certificate_of(plan, fault);
     EXPECT_EQ(c.native.verdict, "different") << c.native.describe();
   }
+}
+
+// A schedule that answers so often, then refuses: in the run itself the error of a rank ends it, while
+// it is certified all ranks end alike, whichever of them is refused.
+TEST(CertificateOfASchedule, ThatRefusesOnSomeRanksIsNotRunWithItsWords) {
+  Plan plan =
+      plan_with({{"parallel.pipeline.size", "2"}, {"train.batch", "4"}, {"train.steps", "5"}});
+  plan.parallel.pipeline.schedule = "tires";
+  int not_run = 0;
+  for (int answers = 2; answers < 40; ++answers) {
+    Registries registries = builtin_registries();
+    const auto calls = std::make_shared<std::atomic<int>>(0);
+    registries.schedules.add("tires", "1F1B until it refuses",
+                             {.make = [calls, answers](pipeline::PipeShape s) {
+                               if (++*calls > answers) throw Refused("no more");
+                               return pipeline::builtin_schedules().find("1f1b").make(s);
+                             }});
+    const Certificate c = tests::certified_run(plan, registries).certificate;
+    if (c.verdict == "equal") {
+      EXPECT_EQ(*calls, answers);
+      break;
+    }
+    EXPECT_EQ(c.verdict, "not_run") << answers << " answers: " << c.describe();
+    EXPECT_NE(c.reason.find("no more"), std::string::npos) << answers << " answers: " << c.reason;
+    // The part that met it first; the twin behind it was refused on both.
+    const std::string& first = c.native.verdict == "not_run" ? c.native.reason : c.reason;
+    EXPECT_EQ(first.find("and not on all") != std::string::npos, answers % 2 == 1)
+        << answers << " answers: " << first;
+    ++not_run;
+  }
+  EXPECT_GE(not_run, 4);
 }
 
 }  // namespace

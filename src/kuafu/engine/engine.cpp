@@ -18,8 +18,14 @@
 namespace kuafu {
 
 Engine::Engine(const Plan& plan, const Registries& registries, Communicator& world,
-               const Dataset& dataset, const EngineOptions& options)
-    : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
+               const Dataset& dataset, const EngineOptions& options) {
+  try {
+    state_ = std::make_unique<State>(plan, registries, world, dataset, options);
+  } catch (const ConfigError& e) {
+    if (options.on_checked) options.on_checked(e.what());
+    throw;
+  }
+  if (options.on_checked) options.on_checked("");
   // The number of threads that a product takes is this thread's own, and LibTorch sets it only at a
   // thread's first parallel loop: products before that were summed by all cores, in other bits.
   at::init_num_threads();

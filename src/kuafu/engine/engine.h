@@ -45,6 +45,9 @@ struct EngineOptions {
   /// A policy of tiers is told the uses of a step before the first one, where books are kept.
   bool is_foretold = true;
   Wraps wraps = {};
+  /// Told, before this rank first talks to others, what it refuses (a ConfigError's words) or "". It
+  /// may communicate over the world, and throw in the place of that error.
+  std::function<void(const std::string& refused)> on_checked = {};
 };
 
 class KeyValueCache;

@@ -112,6 +112,7 @@ class Certification {
         validation_loss_(timed.validation_loss),
         checks_(threads) {
     options_.ledger = nullptr;
+    options_.on_checked = [this](const std::string& refused) { agree(refused, world_); };
   }
 
   /// The f64 twin.
@@ -168,11 +169,10 @@ class Certification {
     }
   }
 
-  /// Errors that every rank meets alike (checks of plans before any message): what could not be certified,
-  /// and why. Others end the run, as they do everywhere, and so does what a rank of several meets in a
-  /// step: the others may be waiting for it.
+  /// Refusals before the first step, on which ranks agree: what could not be certified, and why.
+  /// Others end the run, as they do everywhere, and so does what a rank of several meets in a step:
+  /// the others may be waiting for it.
   void run_part(Proof& proof, const std::function<void()>& part) {
-    is_stepping_ = false;
     try {
       part();
     } catch (const ConfigError& e) {
@@ -193,11 +193,16 @@ class Certification {
     RankBook book(world_.rank());
     RankBook* const booked = plan.memory.has_tiers() ? &book : nullptr;
     std::optional<Engine> made;
-    {
+    is_stepping_ = false;
+    std::string refused;
+    try {
       const BookScope scope(booked);
       made.emplace(proven->plan, registries_, world_, *proven->data, options_);
       if (from != nullptr) go_back_to(*from, *made);
+    } catch (const ConfigError& e) {
+      refused = e.what();
     }
+    agree(refused, world_);
     Engine& engine = *made;
     is_stepping_ = true;
     if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
@@ -434,8 +439,12 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (!is_certified_whole(plan, memory_limit)) {
     const Miniature small = miniature(plan, registries);
     c.level = c.native.level = "scaled";
-    if (!small.plan) {
-      c.reason = c.native.reason = small.reason;
+    try {
+      agree(small.reason, world);
+      const std::string hash = plan_hash(*small.plan);
+      agree(gather_texts(world, hash)[0] == hash ? "" : "its miniature is another", world);
+    } catch (const ConfigError& e) {
+      c.reason = c.native.reason = e.what();
       return c;
     }
     plan = *small.plan;

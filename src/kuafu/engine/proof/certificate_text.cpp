@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/proof/certificate_text.h"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "kuafu/base/plugin_error.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/record/json.h"
 
@@ -69,13 +70,17 @@ Certificate certificate_from(const std::string& words) {
   return c;
 }
 
+void agree(const std::string& refused, Communicator& world) {
+  const std::vector<std::string> all = gather_texts(world, refused);
+  const auto taken = std::ranges::count(all, std::string());
+  if (taken == std::ssize(all)) return;
+  const auto first = std::ranges::find_if_not(all, &std::string::empty);
+  throw ConfigError(
+      taken == 0 ? *first : text("on rank ", first - all.begin(), " and not on all: ", *first));
+}
+
 Certificate shared(const Certificate& mine, Communicator& world) {
-  const std::string words = gather_texts(world, words_of(mine))[0];
-  if (Json::accept(words)) return certificate_from(words);
-  // Rank 0 sent something else at this place.
-  throw PluginError(text("rank ", world.rank(), " ended its certificate before rank 0: ",
-                         mine.reason.empty() ? mine.native.reason : mine.reason,
-                         "; what a plug-in is asked must have one answer on all ranks"));
+  return certificate_from(gather_texts(world, words_of(mine))[0]);
 }
 
 }  // namespace kuafu
