@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "kuafu/base/build_info.h"
@@ -41,6 +42,19 @@ TEST(Fuzz, FindsNothingInASample) {
   const size_t end = ran.output.rfind(" equal"), begin = ran.output.rfind(' ', end - 1);
   ASSERT_NE(end, std::string::npos) << ran.output;
   EXPECT_GE(std::stoi(ran.output.substr(begin, end - begin)), 10) << ran.output;
+}
+
+TEST(Fuzz, LetsOneCallIntoAFolder) {
+  const tests::Folder folder;
+  const std::string out = folder.path("plans");
+  tests::Child first(
+      {tests::built("bin/kuafu"), "fuzz", "--seconds", "60", "--world", "threads", "--out", out});
+  ASSERT_TRUE(tests::eventually([&] { return std::filesystem::exists(out + "/lock"); },
+                                std::chrono::seconds(60)))
+      << first.output();
+  const Ended second = fuzz({"--seconds", "60", "--world", "threads", "--out", out});
+  EXPECT_EQ(second.code, 2) << second.output;
+  EXPECT_NE(second.output.find("another runner"), std::string::npos) << second.output;
 }
 
 // A scheme that is wrong whenever it is drawn, as it is in some of a hundred plans.

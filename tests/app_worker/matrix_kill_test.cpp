@@ -88,5 +88,15 @@ TEST_F(KilledMatrix, GoesOnToTheRecordOfOneThatWasNot) {
   for (const Json& one : whole["cases"]) EXPECT_NE(one["status"], "different") << one.dump();
 }
 
+TEST_F(KilledMatrix, LetsOneCallIntoAFolder) {
+  tests::Child first(command("killed"));
+  ASSERT_TRUE(tests::eventually([&] { return !done().empty(); }, std::chrono::seconds(60)))
+      << first.output();
+  ::kill(-first.pid(), SIGSTOP);  // it would be done before the other gives up
+  const tests::Ended second = tests::Child(command("killed")).wait();
+  EXPECT_EQ(second.code, 2) << second.output;
+  EXPECT_NE(second.output.find("another runner"), std::string::npos) << second.output;
+}
+
 }  // namespace
 }  // namespace kuafu

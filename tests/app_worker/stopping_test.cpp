@@ -133,6 +133,19 @@ TEST_P(Stopping, BySignalToItsGroupSaves) {
   EXPECT_EQ(num_saved(), 2);  // after the first step too
 }
 
+// Its reader is gone before the certificate is printed (`| head`): the record has it all the same. The
+// launcher of MPI ranks tells nobody that their output went nowhere.
+TEST_P(Stopping, ByAReaderThatIsGoneLosesNoVerdict) {
+  std::string line = "exec 2>" + folder_.path("err") + "; ";
+  for (const std::string& word : command("3", {"--certify", "--json", folder_.path("a.json")})) {
+    line += "'" + word + "' ";
+  }
+  const Ended ended = tests::Child({"bash", "-c", line + "| true; exit ${PIPESTATUS[0]}"}).wait();
+  EXPECT_EQ(ended.code, std::string("mpi") == GetParam() ? kOk : kUnwritten)
+      << content_of(folder_.path("err"));
+  EXPECT_EQ(document("a.json")["certificate"]["verdict"], "equal");
+}
+
 // Without a document nothing but the worker's own words tells the front that it has told.
 TEST_P(Stopping, IsToldOnce) {
   tests::Child child(command(kMany, {"--log", folder_.path("log.csv")}));

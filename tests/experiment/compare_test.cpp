@@ -300,6 +300,15 @@ TEST(Compare, MeetsRecordsFromBeforeHashesByTheirPlan) {
   EXPECT_THROW(compare({"A", {{"x", "1", on_data("bbbb"), nullptr}}}, {"B", {now}}), ConfigError);
 }
 
+TEST(Compare, SaysNothingOfDataAndLossesWhereNothingWasTrained) {
+  const Json refused = {{"status", "refused"}, {"reason", "no square"}};
+  const Comparison c = compare_documents(refused, refused);
+  for (const std::string& note : c.notes) {
+    EXPECT_EQ(note.find("which data it read"), std::string::npos) << note;
+    EXPECT_EQ(note.find("losses not compared"), std::string::npos) << note;
+  }
+}
+
 TEST(Compare, NamesTheDataOfLoneDocuments) {
   const Comparison c = compare_documents(on_data("aaaa"), on_data("bbbb"));
   EXPECT_EQ(c.cases[0].differences, std::vector<std::string>{"data.hash: aaaa, then bbbb"});

@@ -273,6 +273,19 @@ TEST(Suite, NamesFileLineAndNearestWord) {
   expect_suite_error("name = \n", {"s.toml:1"});
 }
 
+TEST(Suite, RefusesWorldsAndSeedsThatMultiplyNothing) {
+  const std::string one_case = "[[case]]\nname = \"a\"\nranks = 1\n";
+  expect_suite_error(kSuiteHead + "seeds = [1, 2]\n" + one_case,
+                     {"s.toml: seeds of the suite multiply a sweep", "which train.seed it has"});
+  expect_suite_error(kSuiteHead + "worlds = [\"threads\", \"mpi\"]\n" + one_case,
+                     {"s.toml: worlds of the suite multiply a sweep", "which world it has"});
+}
+
+TEST(Suite, NamesTheNearestKeyOfACase) {
+  expect_suite_error(kSuiteHead + "[[case]]\nname = \"a\"\nrank = 1\n",
+                     {"s.toml:6: unknown key rank", "ranks", "and keys of plans"});
+}
+
 TEST(Suite, FindsWrongPlanKeysOnTheirLine) {
   expect_suite_error(kSuiteHead + "[base.model]\nlayers = 2\nhiden = 64\n[grid]\nranks = [1]\n",
                      {"s.toml:6", "hiden", "hidden"});

@@ -75,6 +75,16 @@ TEST(Schema, KnowsTheNamesOfStatusesAndVerdicts) {
   expect_problem(document, "certificate.verdict");
 }
 
+TEST(Schema, RefusesAVerdictBetterThanThatOfItsPart) {
+  Json document = sample_document(2, 0);
+  for (const char* of_run : {"different", "not_run"}) {
+    document["certificate"]["native"]["verdict"] = of_run;
+    expect_problem(document, "certificate.verdict: \"equal\", and that of its part native is");
+  }
+  document["certificate"]["native"]["verdict"] = "equal";
+  EXPECT_EQ(all(document_problems(document)), "");
+}
+
 TEST(Schema, WantsAReasonOfWhateverIsNotOk) {
   EXPECT_EQ(all(document_problems({{"status", "refused"}, {"reason", "no square"}})), "");
   expect_problem({{"status", "refused"}}, "reason");
