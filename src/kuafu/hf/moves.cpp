@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/boxes.h"
 #include "kuafu/hf/tensors.h"
 
 namespace kuafu::hf {
@@ -23,12 +24,6 @@ struct Window {
   Range places, lines, rows;
 };
 
-int64_t elements_of(const Shape& shape) {
-  int64_t elements = 1;
-  for (const int64_t extent : shape) elements *= extent;
-  return elements;
-}
-
 /// Calls move(ours, theirs, count) with offsets, from where the window begins on each side, of runs of
 /// `count` elements; in tiles that stay in the cache where the two orders differ.
 template <class Move>
@@ -37,7 +32,7 @@ void each(const Mapped& t, size_t part, const Window& w, const Move& move) {
   const auto parts = static_cast<int64_t>(t.parts.size()), p = static_cast<int64_t>(part);
   const int64_t first = t.parts[part].first, all = t.places() / parts;
   const int64_t b = parts == 1 ? all : t.block;
-  const int64_t stride = elements_of(t.theirs) / t.lines();  // places of one of their lines
+  const int64_t stride = volume(t.theirs) / t.lines();  // places of one of their lines
   // Of the part: the places whose turns of blocks meet the window, and whose rows are there.
   Range places =
       overlap({w.places.begin / (b * parts) * b, (w.places.end / (b * parts) + 1) * b}, {0, all});
@@ -115,12 +110,12 @@ Window window_of(const Mapped& t, const Slice& box, Range rows) {
 
 int64_t Mapped::places() const { return along_rows || shape.size() == 1 ? shape[0] : shape[1]; }
 
-int64_t Mapped::lines() const { return elements_of(shape) / places(); }
+int64_t Mapped::lines() const { return volume(shape) / places(); }
 
 bool Mapped::rows_are_places() const { return is_transposed || lines() == 1; }
 
 int64_t Mapped::their_rows() const {
-  return rows_are_places() ? elements_of(theirs) / lines() : lines();
+  return rows_are_places() ? volume(theirs) / lines() : lines();
 }
 
 void gather(const Mapped& tensor, size_t part, int64_t bytes, const TheirRows& theirs,

@@ -46,8 +46,8 @@ class StepRounding {
   const Evidence& is_;
   CertificateReference& reference_;
   const oracle::Tensors& weights_;
-  bool
-      is_own_reference_;  ///< the engine, whose own arithmetic in the run's type nobody vouches for
+  /// The engine, whose own arithmetic in the run's type nobody vouches for.
+  bool is_own_reference_;
   double u_;
 };
 
