@@ -214,6 +214,17 @@ Certificate of_whole_run(const Plan& plan) {
 
 // Clipped f16 gradients below the normal numbers, under a first moment of larger ones: what rounding
 // in f16 would leave of them is little, and the update divides by it.
+// The product of both rates is subnormal, their ratio is not.
+TEST(Certificate, RatesOfMuonWhoseProductIsSubnormalAreEqual) {
+  for (const auto& [lr, adam_lr] : {std::pair{"1e-306", "3e-4"}, {"1e-160", "1e-155"}}) {
+    const Certificate c = certificate_of(tests::small_plan({{"optimizer.kind", "muon"},
+                                                            {"optimizer.lr", lr},
+                                                            {"optimizer.adam_lr", adam_lr},
+                                                            {"optimizer.warmup", "0"}}));
+    EXPECT_EQ(c.verdict, "equal") << lr << ": " << c.describe();
+  }
+}
+
 TEST(Certificate, SubnormalGradientsUnderAnOldMomentAreEqual) {
   const Certificate c = of_whole_run(tests::small_plan({{"model.dtype", "f16"},
                                                         {"model.hidden", "64"},

@@ -147,7 +147,7 @@ Tensor muon_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   const bool is_hidden =
       s.name.starts_with("blocks.") && s.shape.shape.size() - (s.shape.is_stacked ? 1 : 0) == 2;
   if (!is_hidden) {
-    const double alpha = s.plan.adam_lr * s.alpha / s.plan.lr;
+    const double alpha = s.plan.adam_lr * (s.alpha / s.plan.lr);  // the product may be subnormal
     return theta - alpha * (adam_direction(s, g, true) + s.lambda * theta);
   }
   Tensor& b = s.slot("velocity", theta);

@@ -174,7 +174,7 @@ class UpdateCheck {
   /// Beside matrices, all else follows their schedule by its own rate.
   double rate_of(const std::string& name) const {
     const bool is_other = rounding_.of_matrices && !is_matrix(after_, name);
-    return is_other ? rule_.adam_lr * lr_ / rule_.lr : lr_;
+    return is_other ? rule_.adam_lr * (lr_ / rule_.lr) : lr_;
   }
 
   oracle::Weight layers_of(const std::string& name) const {
