@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
@@ -86,6 +87,18 @@ TEST(Fuzz, GoesOnBehindWhatTheFolderHoldsWithAnyNumberOfJobs) {
   ASSERT_EQ(run("9", "1", whole), 0);
   EXPECT_EQ(result_in(out), result_in(whole));
   EXPECT_EQ(result_in(out)["plan_endings"].get<std::string>().size(), 9u);
+  // The page tells the call that goes on there, and how often each ending was met: 9 in all.
+  const std::string page = tests::content_of(out + "/README.md");
+  EXPECT_NE(page.find("--plans 9 --seconds 7200 --seed 3 --ranks 8 --jobs 2 --world threads"),
+            std::string::npos)
+      << page;
+  int64_t met = 0;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| ", 0) != 0 || line.rfind("| ending", 0) == 0) continue;
+    met += std::stoll(line.substr(line.rfind('|', line.size() - 2) + 1));
+  }
+  EXPECT_EQ(met, 9) << page;
   const Ended other = fuzz({"--seconds", "5", "--seed", "4", "--world", "threads", "--out", out});
   EXPECT_EQ(other.code, 2) << other.output;
   EXPECT_NE(other.output.find("holds plans of seed 3"), std::string::npos) << other.output;

@@ -86,6 +86,10 @@ TEST_F(KilledMatrix, GoesOnToTheRecordOfOneThatWasNot) {
   }
   EXPECT_GT(whole["cases"].size(), second.size());
   for (const Json& one : whole["cases"]) EXPECT_NE(one["status"], "different") << one.dump();
+  const std::string page = tests::content_of(folder_.path("whole/compatibility.md"));
+  EXPECT_NE(page.find("**A part of all combinations**, by"), std::string::npos) << page;
+  for (const char* word : {"--share 0.001", "--filter overlap=false", "--filter world=threads"})
+    EXPECT_NE(page.find(word), std::string::npos) << word << " in " << page.substr(0, 2000);
 }
 
 TEST_F(KilledMatrix, LetsOneCallIntoAFolder) {

@@ -134,14 +134,10 @@ TEST_P(Stopping, BySignalToItsGroupSaves) {
 }
 
 // Its reader is gone before the certificate is printed (`| head`): the record has it all the same.
-TEST(Reader, ThatIsGoneLosesNoVerdict) {
-  const tests::Folder folder;
-  const std::string json = folder.path("a.json"), err = folder.path("err");
+TEST_P(Stopping, ByNobodyWhereItsReaderIsGone) {
+  const std::string json = folder_.path("a.json"), err = folder_.path("err");
   std::string line = "exec 2>" + err + "; ";
-  for (const std::string& word :
-       Arguments{tests::built("bin/kuafu"), "run", folder.write("plan.toml", ""), "--certify",
-                 "--json", json, "--set", "data.kind=synthetic", "--set", "model.hidden=16",
-                 "--set", "model.heads=2", "--set", "train.steps=3"}) {
+  for (const std::string& word : command("3", {"--certify", "--json", json})) {
     line += "'" + word + "' ";
   }
   const Ended ended = tests::Child({"bash", "-c", line + "| true; exit ${PIPESTATUS[0]}"}).wait();

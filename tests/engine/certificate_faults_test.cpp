@@ -420,5 +420,26 @@ TEST(CertificateOfASchedule, ThatRefusesOnSomeRanksIsNotRunWithItsWords) {
   EXPECT_GE(not_run, 4);
 }
 
+// A schedule that has another answer for one rank leads it to another miniature.
+TEST(CertificateOfASchedule, ThatDiffersInWhatItRefusesIsNotRun) {
+  Plan plan = plan_with(
+      {{"parallel.pipeline.size", "2"}, {"train.batch", "20"}, {"train.micro_batch", "1"}});
+  plan.parallel.pipeline.schedule = "choosy";
+  thread_local int rank = 0;
+  Registries registries = builtin_registries();
+  registries.schedules.add("choosy", "1F1B, of no few micro-batches on rank 1",
+                           {.make = [](pipeline::PipeShape s) {
+                             if (rank == 1 && s.micro_batches < 10) throw Refused("too few");
+                             return pipeline::builtin_schedules().find("1f1b").make(s);
+                           }});
+  tests::run_ranks(2, [&](Communicator& world) {
+    rank = world.rank();
+    const Certificate c = certify(plan, registries, world, tests::data_of, {}, 1);
+    EXPECT_EQ(c.level, "scaled");
+    EXPECT_EQ(c.verdict, "not_run") << c.describe();
+    EXPECT_NE(c.reason.find("its miniature is another"), std::string::npos) << c.reason;
+  });
+}
+
 }  // namespace
 }  // namespace kuafu

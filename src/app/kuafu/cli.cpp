@@ -217,8 +217,9 @@ FrontCall parse_command_line(int argc, char** argv) {
   app.footer(
       "Each command has its own --help with examples. Start with:\n"
       "  kuafu doctor\n  kuafu suite suites/quickstart.toml\n"
-      "Exit codes of every command: 0 done, 2 wrong usage, 4 too little memory (ulimit -v), 7 the "
-      "standard output or a file could not be written whole (a full disk)");
+      "in the folder of the source. Exit codes of every command: 0 done, 1 failed or refuted "
+      "(`different`), 2 wrong usage, 4 too little memory (ulimit -v), 7 the standard output or a "
+      "file could not be written whole (a full disk); others are in the --help of their commands");
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->allow_extras();
   if (argc < 2) {
     std::cout << app.help();

@@ -185,7 +185,8 @@ int doctor_command(const DoctorCall& call) {
   look_at_machine(findings, m);
   look_at_python(findings);
   std::cout << findings.str()
-            << (findings.is_whole() ? "\nthe main job can run: kuafu suite suites/quickstart.toml\n"
+            << (findings.is_whole() ? "\nthe main job can run, in the folder of the source: kuafu "
+                                      "suite suites/quickstart.toml\n"
                                     : "\nthe main job cannot run until what is MISSING is there\n");
   return findings.is_whole() ? kDone : kBad;
 }

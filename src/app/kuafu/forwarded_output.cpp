@@ -55,7 +55,6 @@ void ForwardedOutput::finish() {
 // Ends with the child where something that it has left keeps the pipe open.
 void ForwardedOutput::forward(const std::function<void()>& on_closed) {
   std::array<char, 4096> bytes{};
-  bool is_read = true;  // by somebody
   while (true) {
     const bool is_last_look = has_ended_;
     pollfd ready{.fd = in_.descriptor(), .events = POLLIN, .revents = 0};
@@ -66,8 +65,8 @@ void ForwardedOutput::forward(const std::function<void()>& on_closed) {
     const ssize_t count = ::read(in_.descriptor(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
-    if (!is_read || write_on({bytes.data(), static_cast<size_t>(count)})) continue;
-    is_read = false;
+    if (!is_whole_ || write_on({bytes.data(), static_cast<size_t>(count)})) continue;
+    is_whole_ = false;
     on_closed();
   }
 }

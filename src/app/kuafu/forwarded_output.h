@@ -25,12 +25,15 @@ class ForwardedOutput {
   void begin(std::function<void()> on_closed);
   /// Hands on what is left. @pre the child has ended
   void finish();
+  /// Whether all of it was written. @pre finish()
+  bool is_whole() const { return is_whole_; }
 
  private:
   void forward(const std::function<void()>& on_closed);
 
   File in_, out_;
   std::atomic<bool> has_ended_ = false;
+  bool is_whole_ = true;
   std::thread thread_;
 };
 

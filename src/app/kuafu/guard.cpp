@@ -383,10 +383,10 @@ std::optional<WorkerEnd> end_before_meeting(double timeout_s) {
 }
 
 /// Starts the worker and waits for its end. `watched_s`: the time-out of a launcher whose start is
-/// watched, 0 where it has none. `output`: of a launcher whose ranks stop where nobody reads it.
+/// watched, 0 where it has none. `output`: of a launcher; `stops_unread`: ranks stop where nobody reads it.
 WorkerEnd end_of_worker(const std::vector<std::string>& words,
                         const std::optional<double>& watched_s = {},
-                        ForwardedOutput* output = nullptr) {
+                        ForwardedOutput* output = nullptr, bool stops_unread = false) {
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;
@@ -397,7 +397,8 @@ WorkerEnd end_of_worker(const std::vector<std::string>& words,
   }
   if (worker == 0) be_worker(words, guard, output);
   if (output != nullptr) {
-    output->begin([] {
+    output->begin([stops_unread] {
+      if (!stops_unread) return;
       note(SIGPIPE);
       ::kill(worker, SIGUSR2);
     });
@@ -441,9 +442,13 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, G
   std::optional<double> watched_s;
   if (is_launcher && listening >= 0 && starts_here()) watched_s = call.timeout_s;
   std::optional<ForwardedOutput> output;
-  if (is_launcher && what == Guarded::kForward) output.emplace();
-  const WorkerEnd end = end_of_worker(words, watched_s, output ? &*output : nullptr);
-  output.reset();
+  if (is_launcher) output.emplace();
+  const WorkerEnd end =
+      end_of_worker(words, watched_s, output ? &*output : nullptr, what == Guarded::kForward);
+  if (output) {
+    output->finish();
+    if (!output->is_whole()) std::cout.setstate(std::ios::badbit);  // the command tells it
+  }
   const int status = end.status;
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
