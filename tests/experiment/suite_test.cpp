@@ -9,6 +9,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/filter.h"
+#include "kuafu/experiment/summary.h"
 #include "tests/record/support.h"
 
 namespace kuafu {
@@ -547,6 +548,17 @@ TEST(Quickstart, HasAtMostFortyCases) {
   for (const Case& c : suite.cases) strategies.insert(*case_value(c, "strategy"));
   EXPECT_EQ(strategies, (std::set<std::string>{"one rank", "data parallel", "1D tensor", "1D-sp",
                                                "2D tensor", "data x tensor"}));
+}
+
+TEST(PlanTable, PromisesNoCertificateOfASimulatedRun) {
+  const auto table = [](const std::string& world) {
+    Case one;
+    one.name = "a";
+    one.world = world;
+    return plan_table({one});
+  };
+  EXPECT_NE(table("threads").find("  yes "), std::string::npos) << table("threads");
+  EXPECT_EQ(table("simulated").find("yes"), std::string::npos) << table("simulated");
 }
 
 TEST(Quickstart, MeetsEveryPairOfBatchSequenceAndPolicy) {
