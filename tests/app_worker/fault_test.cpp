@@ -181,6 +181,28 @@ TEST_P(Fault, WhileCertifyingCostsNoResults) {
   }
 }
 
+// What is found different before its twin ends the process stays so.
+TEST_P(Fault, OfARefutedRunTakesNothingBack) {
+  for (const std::string mode : {"1d-throw-twin", "1d-exit-at-once-twin", "1d-kill-twin"}) {
+    Arguments more = {"--certify", "--plugin", tests::built("plugins/faults.so")};
+    for (const std::string& pair :
+         {std::string("model.hidden=24"), std::string("model.heads=3"),
+          std::string("model.layers=1"), std::string("train.steps=1"),
+          std::string("parallel.tensor.size=3"), "parallel.tensor.mode=" + mode}) {
+      more.insert(more.end(), {"--set", pair});
+    }
+    const Arguments launcher = GetParam().is_mpi ? tests::mpirun(3) : Arguments{};
+    const Ran ran = tests::run_program("bin/kuafu", tests::kSmallPlan, more, launcher, {});
+    for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
+    EXPECT_EQ(value_at(ran.document, "status"), "ok") << mode << ran.output;
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "different") << mode << ran.output;
+    EXPECT_EQ(ran.document["certificate"]["native"]["verdict"], "different") << mode;
+    EXPECT_NE(ran.output.find("kuafu: different: "), std::string::npos) << mode << ran.output;
+    EXPECT_NE(ran.code, 0) << mode << ran.output;  // a launcher ends as the rank that it lost
+    EXPECT_TRUE(GetParam().is_mpi || ran.code == 1) << ran.code << mode << ran.output;
+  }
+}
+
 TEST_P(Fault, ASignalWhileCertifyingCostsNoResults) {
   const tests::Folder folder;
   const std::string json = folder.path("a.json");

@@ -51,17 +51,13 @@ struct Sweep {
 
 Sweep sweep_of(const std::vector<matrix::Combination>& combinations, size_t stride) {
   const Registries registries = builtin_registries();
-  const TensorModes modes = registries.tensor_modes();
   const auto dims = matrix::dimensions(registries);
   const int64_t most = tests::mpi_world().size();
   Sweep sweep;
   for (size_t i = 0; i < combinations.size(); i += stride) {
     Plan plan;
     try {
-      plan = resolve(parse_plan("", "plan", modes, matrix::settings_of(dims, combinations[i]),
-                                registries.models.names()),
-                     0, modes);
-      check_placement(plan, registries);
+      plan = matrix::placed(matrix::settings_of(dims, combinations[i]), registries);
     } catch (const ConfigError& e) {
       ++sweep.refused[e.what()];
       continue;

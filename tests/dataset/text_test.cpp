@@ -117,6 +117,10 @@ TEST(TextDataset, OfWikiTextValidatesOnItsOwnPart) {
   for (const int64_t token : dataset->validation(0, 2).inputs) EXPECT_EQ(token, 'b');
   EXPECT_NE(dataset->describe().find("WikiText with a validation part of its own"),
             std::string::npos);
+  data.validation = 0.5;
+  expect_says(message_of<ConfigError>([&] { make_dataset(data, model, 1, ""); }),
+              {"data.validation = 0.5 has no effect", "WikiText", "leave it out"});
+  data.validation = DataPlan{}.validation;
   model.sequence = 21;
   expect_says(message_of<ConfigError>([&] { make_dataset(data, model, 1, ""); }),
               {"the parts for training and validation have 41 and 21 bytes",

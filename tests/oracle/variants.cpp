@@ -212,7 +212,7 @@ Forms muon_forms() {
           {std::string(is_polar ? "polar" : "constant") + (is_by_size ? ", size" : ", shape"),
            plan_of("muon", change), [=](const V& w, const V& g) -> V {
              const double s = norm(g), scale = (is_by_size ? 0.2 : 1) * std::sqrt(2.0);
-             const double x = iterated(s / (s + 1e-7), is_polar);
+             const double x = iterated(s / ((is_polar ? 1.01 : 1) * s + 1e-7), is_polar);
              return w - kRate * (scale * x * g / s + kDecay * w);
            }});
     }

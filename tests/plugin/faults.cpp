@@ -8,7 +8,8 @@
 //
 // And four that end well and are wrong: "1d-tenth" multiplies each sum of f32 by 0.1, "1d-late"
 // doubles weight gradients of f32 after its 30th, "1d-wide" those of inputs of more than 64 elements
-// a row, "1d-hoard" keeps memory that it does not take simulated.
+// a row, "1d-hoard" keeps memory that it does not take simulated. Those of "-twin" are "1d-tenth", and do
+// in the first contraction of f64 what their names say.
 
 #include <signal.h>
 #include <torch/version.h>
@@ -49,7 +50,7 @@ enum class Fault : uint8_t {
 
 constexpr int64_t kContraction = 6, kLastOfRun = 16, kLastRight = 30, kWidest = 64;
 
-enum class When : uint8_t { kInAStep, kCertifying };
+enum class When : uint8_t { kInAStep, kCertifying, kTwin };
 
 class Faulty : public TensorParallel {
  public:
@@ -59,7 +60,8 @@ class Faulty : public TensorParallel {
   Layout activation(Stream s) const override { return sound_->activation(s); }
   Layout weight(Role r) const override { return sound_->weight(r); }
   Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
-    if (fault_ == Fault::kTenth && r == Role::kContract && x.scalar_type() == at::kFloat) {
+    const bool is_tenth = fault_ == Fault::kTenth || when_ == When::kTwin;
+    if (is_tenth && r == Role::kContract && x.scalar_type() == at::kFloat) {
       return sound_->forward(x, w, r).mul_(0.1);
     }
     if (fault_ == Fault::kHoard && !x.is_meta()) hoard_.push_back(x.new_empty(x.sizes()));
@@ -96,6 +98,7 @@ class Faulty : public TensorParallel {
     thread_local int64_t num_of_rank = 0;
     if (!x.is_meta()) ++num_of_rank;
     ++num_contractions_;
+    if (when_ == When::kTwin) return !x.is_meta() && x.scalar_type() == at::kDouble;
     return when_ == When::kInAStep ? num_contractions_ == kContraction
                                    : num_of_rank == kLastOfRun + kContraction;
   }
@@ -153,17 +156,27 @@ void add(Registries& registries) {
     Fault fault;
     When when = When::kInAStep;
   };
-  for (const Row& row :
-       {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
-        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-exit-in-c", Fault::kExitInC},
-        Row{"1d-crash", Fault::kCrash}, Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
-        Row{"1d-hang", Fault::kHang}, Row{"1d-kill-backward", Fault::kKillBackward},
-        Row{"1d-kill-update", Fault::kKillUpdate}, Row{"1d-tenth", Fault::kTenth},
-        Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide}, Row{"1d-hoard", Fault::kHoard},
-        Row{"1d-throw-certifying", Fault::kThrow, When::kCertifying},
-        Row{"1d-exit-certifying", Fault::kExit, When::kCertifying},
-        Row{"1d-kill-certifying", Fault::kKill, When::kCertifying},
-        Row{"1d-hang-certifying", Fault::kHang, When::kCertifying}}) {
+  for (const Row& row : {Row{"1d-throw", Fault::kThrow},
+                         Row{"1d-exit", Fault::kExit},
+                         Row{"1d-exit-at-once", Fault::kExitAtOnce},
+                         Row{"1d-exit-in-c", Fault::kExitInC},
+                         Row{"1d-crash", Fault::kCrash},
+                         Row{"1d-kill", Fault::kKill},
+                         Row{"1d-skip", Fault::kSkip},
+                         Row{"1d-hang", Fault::kHang},
+                         Row{"1d-kill-backward", Fault::kKillBackward},
+                         Row{"1d-kill-update", Fault::kKillUpdate},
+                         Row{"1d-tenth", Fault::kTenth},
+                         Row{"1d-late", Fault::kLate},
+                         Row{"1d-wide", Fault::kWide},
+                         Row{"1d-hoard", Fault::kHoard},
+                         Row{"1d-throw-certifying", Fault::kThrow, When::kCertifying},
+                         Row{"1d-exit-certifying", Fault::kExit, When::kCertifying},
+                         Row{"1d-kill-certifying", Fault::kKill, When::kCertifying},
+                         Row{"1d-hang-certifying", Fault::kHang, When::kCertifying},
+                         Row{"1d-throw-twin", Fault::kThrow, When::kTwin},
+                         Row{"1d-exit-at-once-twin", Fault::kExitAtOnce, When::kTwin},
+                         Row{"1d-kill-twin", Fault::kKill, When::kTwin}}) {
     const TensorMode mode{.name = row.name,
                           .summary = "1d that goes wrong",
                           .axes = [](int64_t size, int64_t) -> std::vector<Axis> {

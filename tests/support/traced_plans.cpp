@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "kuafu/engine/placing/placement.h"
+#include "kuafu/memory/policy_kinds.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/support/pipelines.h"
 
@@ -98,6 +99,7 @@ std::vector<Overrides> models() {
            {"model.mlp", "swiglu"},
            {"model.positions", "rotary"},
            {"model.kv_heads", "2"}},
+          {{"model.kind", "opt"}},
           {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"optimizer.kind", "sgd"}},
           {{"model.kind", "gpt"}, {"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}}};
 }
@@ -175,9 +177,11 @@ void add_tiers(std::vector<TracedPlan>& all) {
                                                 {"memory.gradients", "disk"}}))});
     const int64_t least =
         peak_of(keys::both(base, {{"memory.policy", "host"}, {"memory.prefetch", "0"}}));
-    for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
+    for (const memory::PolicyKind& kind : memory::builtin_policy_kinds()) {
+      const std::string& policy = kind.name;
+      if (policy == MemoryPlan{}.policy || !kind.lacks.empty()) continue;
       Overrides tiers = keys::both(base, {{"memory.policy", policy}, {"memory.prefetch", "2"}});
-      if (std::string_view(policy) == "static") tiers.push_back({"memory.static_share", "0.5"});
+      if (policy == "static") tiers.push_back({"memory.static_share", "0.5"});
       for (const int64_t device : {int64_t{64} << 20, least}) {
         all.push_back({text(policy, ", ZeRO-", zero, ", ", device, " bytes"),
                        small_plan(keys::both(tiers, {{"memory.device", text(device)}}))});

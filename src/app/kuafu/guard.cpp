@@ -192,22 +192,27 @@ void write(const Json& document, const std::string& path) {
 }
 
 /// Where the run was done before it was certified, its results stand: says so, once. Another rank may
-/// have said why in the document.
-bool keep_results(const WorkerCall& call, const Json& kept, const std::string& how) {
+/// have said why in the document. What was found different is so: returns the exit code, none where nothing
+/// was being certified.
+std::optional<int> keep_results(const WorkerCall& call, const Json& kept, const std::string& how) {
   Json document = kept;
   if (!call.json.empty()) {
     const Json written = Json::parse(read_file(call.json, "document"), nullptr, false);
-    if (is_cut_short(written)) document = written;
+    if (is_cut_short(written) || is_different(written)) document = written;
   }
-  if (!is_cut_short(document)) return false;
+  const bool is_refuted = is_different(document);
+  if (!is_refuted && !is_cut_short(document)) return {};
   const Json whole = with_end(document, how);
   if (whole != document) {
     std::cerr << "kuafu: " << why_of_verdict(whole) << std::endl;
     if (!call.json.empty()) write(whole, call.json);
   }
+  if (is_refuted) {
+    std::cerr << "kuafu: different: " << why_of_verdict(whole) << "; then " << how << std::endl;
+  }
   if (!kept.is_null()) print_summary(whole);
   std::cout.flush();
-  return true;
+  return is_refuted ? kBad : kDone;
 }
 
 /// How a run ended that could not say so itself.
@@ -457,9 +462,12 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, G
     if (const auto code = code_of_stop(status, call, written)) return *code;
   }
   const Json results = kept.read();
-  const bool is_bad = status != 0 && written == "ok";
-  if ((is_bad || !results.is_null()) && keep_results(call, results, who + describe_end(status)))
-    return kDone;
+  const bool is_of_verdict = WIFEXITED(status) && WEXITSTATUS(status) == kBad;
+  const bool is_bad =
+      status != 0 && (written == "ok" || (written == "different" && !is_of_verdict));
+  if (is_bad || !results.is_null()) {
+    if (const auto code = keep_results(call, results, who + describe_end(status))) return *code;
+  }
   // Rank 0 writes the document of a run that ends well; wrong usage has none.
   const bool is_rank_0 = !place || place->rank == 0;
   if (received != 0) {

@@ -90,6 +90,10 @@ std::string name_of(const std::vector<Dimension>& dims, const Combination& combi
 std::string words_of(const Outcome& outcome);
 Outcome outcome_of(const std::string& words);
 
+/// The plan of settings, resolved and placed. The budget of one with tiers, which no plan needs, is
+/// replaced by one that makes its policy choose. Throws what refuses it.
+Plan placed(const Overrides& settings, const Registries& registries);
+
 /// Runs combinations one after the other, in this process but for MPI ranks; what is asked twice
 /// runs once.
 class Runner {
@@ -103,7 +107,6 @@ class Runner {
   Outcome run(const Overrides& settings, const Circumstances& how);
 
  private:
-  Plan placed(const Overrides& settings) const;
   Outcome judge(const Overrides& settings, const Plan& plan, const Circumstances& how);
   Outcome run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how);
   std::vector<RankResult> run_ranks(const Plan& plan, const std::string& world,

@@ -68,23 +68,6 @@ Status status_of(const std::string& word) {
   return Status::kDifferent;
 }
 
-/// The device bytes that the fullest rank needs at most and, where all leaves that is not used, at
-/// least, in their middle: what a policy with a budget is given, so that it has to choose.
-int64_t scarce_budget(Plan plan, const Registries& registries) {
-  int64_t sum = 0;
-  for (const std::string& policy : {MemoryPlan{}.policy, std::string("host")}) {
-    plan.memory.policy = policy;
-    plan.memory.device.reset();
-    SimulatedWorld world(static_cast<int>(num_ranks(plan)));
-    int64_t most = 0;
-    for (int rank = 0; rank < num_ranks(plan); ++rank) {
-      most = std::max(most, simulate_need(plan, registries, world, rank).peak_bytes);
-    }
-    sum += most;
-  }
-  return sum / 2;
-}
-
 }  // namespace
 
 std::string words_of(const Outcome& o) {
@@ -116,21 +99,11 @@ void Runner::go_on() {
   }
 }
 
-Plan Runner::placed(const Overrides& settings) const {
-  const TensorModes modes = registries_.tensor_modes();
-  Plan plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
-  check_placement(plan, registries_);
-  if (plan.memory.has_tiers() && plan.memory.device) {
-    plan.memory.device = scarce_budget(plan, registries_);
-  }
-  return plan;
-}
-
 Outcome Runner::run(const Overrides& settings, const Circumstances& how) {
   Plan plan;
   try {
     with_plugins(plugins_, [&] {
-      plan = placed(settings);
+      plan = placed(settings, registries_);
       check_resumption(how);
     });
   } catch (const ConfigError& e) {  // Refused is one too
@@ -180,7 +153,8 @@ Outcome Runner::run_plan(const Overrides& settings, const Plan& plan, const Circ
     return with_moves(judged(ranks[0].certificate), plan, ranks);
   }
   const bool is_same = how.resumed == kResumedBySame;
-  const Plan saver = is_same ? plan : placed(other_placement(settings, num_ranks(plan)));
+  const Plan saver =
+      is_same ? plan : placed(other_placement(settings, num_ranks(plan)), registries_);
   const ResumedRun resumed = run_resumed(saver, plan, text(folder_, "/resumed-", ::getpid()),
                                          [&](const Plan& which, const TrialOptions& options) {
                                            return run_ranks(which, how.world, options);

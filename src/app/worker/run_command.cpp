@@ -213,6 +213,7 @@ class Run {
       keep(world, all);
       if (is_first_of_process(world)) note(world, "the certificate");
     };
+    run.on_refuted = [&](const Certificate& so_far) { keep_refuted(all, so_far); };
     if (is_first_of_process(world)) {
       note(world, "the first step or what is before it");
       run.on_made = [this, &world](const RankResult& so_far) {
@@ -297,13 +298,36 @@ class Run {
     if (world.rank() == 0 && requests_.stopped() == Stop::kStopAfter) end_certifying();
   }
 
+  /// On rank 0, once something is found different.
+  void keep_refuted(std::vector<RankResult>& all, const Certificate& so_far) {
+    all[0].certificate = so_far;
+    const std::lock_guard lock(kept_mutex_);
+    kept_ = document_of(all);
+    is_different_ = true;
+    KeptResults::keep(kept_);
+    files_.write_document(kept_);
+  }
+
+  /// What was measured, and why it was not certified; of what was found different that it is. @pre
+  /// kept_mutex_ is held
+  Json cut_short(const std::string& why) {
+    Json document = kept_;
+    // Rank 0 may be another process, and whoever waits for it another one too.
+    for (const Json& of_rank_0 : {KeptResults::held(), files_.document()}) {
+      if (value_at(of_rank_0, "certificate.verdict") != "different") continue;
+      document = of_rank_0;
+      is_different_ = true;
+    }
+    if (!is_different_) document["certificate"]["reason"] = text(kCutShort, ": ", why);
+    return document;
+  }
+
   /// True where ranks of a launcher are certified and somebody waits for the end of this one, who then
   /// tells what was measured: the launcher ends with a code of its own.
   bool hand_over(const std::string& why) {
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null() || world_ != worlds::kMpi) return false;
-    Json document = kept_;
-    document["certificate"]["reason"] = text(kCutShort, ": ", why);
+    const Json document = cut_short(why);
     if (!KeptResults::keep(document)) return false;
     std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
     files_.write_document(document);
@@ -317,7 +341,7 @@ class Run {
     const Error over(words_of_stop_after(options_));
     if (!hand_over(over.what()) && !end_uncertified(over.what(), over)) return;
     std::cout.flush();
-    end_process(kOk);
+    end_process(is_different_ ? kFailed : kOk);
   }
 
   /// True where the run was done before: its document says why it could not be certified. Where a
@@ -325,9 +349,8 @@ class Run {
   bool end_uncertified(const std::string& why, const std::exception& cause) {
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) return false;
-    Json document = kept_;
-    document["certificate"]["reason"] = text(kCutShort, ": ", why);
-    if (is_of_plugin(cause)) {
+    Json document = cut_short(why);
+    if (is_of_plugin(cause) && !is_different_) {
       document["status"] = "failed";
       document["reason"] = why;
     }
@@ -384,7 +407,8 @@ class Run {
   }
 
   int end(const std::string& status, const std::exception& cause, int code) {
-    if (end_uncertified(reason_of(cause), cause)) return is_of_plugin(cause) ? kFailed : kOk;
+    if (end_uncertified(reason_of(cause), cause))
+      return is_different_ || is_of_plugin(cause) ? kFailed : kOk;
     return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
   }
 
@@ -404,7 +428,7 @@ class Run {
     // All ranks run out of time at once; under staleness rank 0 alone knows the losses.
     const bool is_first = launched_rank().value_or(LaunchedRank{}).rank == 0;
     if (is_first) tell_end_is_told();
-    if (is_first || document.contains("loss") || !files_.has_document_with_steps())
+    if (is_first || document.contains("loss") || !files_.document().contains("loss"))
       files_.write_document(document);
     return unless_unwritten(code);
   }

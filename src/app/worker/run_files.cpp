@@ -90,10 +90,10 @@ void RunFiles::drop_older_document() {
   if (std::filesystem::is_regular_file(file, error)) std::filesystem::remove(file, error);
 }
 
-bool RunFiles::has_document_with_steps() const {
+Json RunFiles::document() const {
   std::ifstream file(options_.json_file);
-  const Json there = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  return there.is_object() && there.contains("loss");
+  Json there = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return there.is_object() ? there : Json::object();
 }
 
 void RunFiles::write_document(const Json& document) {

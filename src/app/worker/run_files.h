@@ -29,8 +29,8 @@ class RunFiles {
   /// The document of an earlier run goes: whatever ends this one, it is none of its results.
   void drop_older_document();
   void write_document(const Json& document);
-  /// Whether a rank has written one that has losses.
-  bool has_document_with_steps() const;
+  /// What a rank has written; without fields where none has.
+  Json document() const;
   /// Events of the last step, a text a rank (trace_lines).
   void write_events(const Plan& plan, const std::string& world,
                     const std::vector<std::string>& lines_by_rank);

@@ -65,6 +65,9 @@ TextDataset::TextDataset(std::shared_ptr<const TokenRow> row, const Corpus& corp
   KUAFU_REQUIRE(share >= 0 && share < 1, "data.validation = ", share,
                 "; allowed: from 0 to below 1");
   if (corpus.held_out) {
+    KUAFU_REQUIRE(share == DataPlan{}.validation, "data.validation = ", share,
+                  " has no effect with ", in_quotes(corpus.path),
+                  ", a folder of WikiText, which has a validation part of its own; leave it out");
     train_size_ = row_->begin_of_validation(corpus);
     const int64_t shortest = std::min(train_size_, size - train_size_);
     KUAFU_REQUIRE(

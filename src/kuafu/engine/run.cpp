@@ -146,7 +146,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                                   .last_step = last_step ? &*last_step : nullptr,
                                   .pushed = pushed ? &*pushed : nullptr,
                                   .is_resumed = result.resumed_from.has_value(),
-                                  .validation_loss = validated});
+                                  .validation_loss = validated,
+                                  .on_refuted = options.on_refuted});
   }
   return result;
 }

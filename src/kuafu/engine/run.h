@@ -106,6 +106,8 @@ struct RunOptions {
   /// Called on every rank with what it measured, before that is certified: a certificate may end
   /// badly, and then costs no results. It may communicate over the world.
   std::function<void(const RankResult& measured)> on_measured;
+  /// TimedRun::on_refuted, of its certificate.
+  std::function<void(const Certificate& so_far)> on_refuted;
   /// Called on every rank once a step is made, and after a validation on the way: what is known
   /// where the run ends by an exception. Where replicas are not in step on rank 0 alone, with the
   /// steps that all have made.

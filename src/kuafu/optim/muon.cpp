@@ -8,9 +8,9 @@
 //   1  B = momentum B + g
 //   2  U = B, or with Nesterov g + momentum B
 //      (all of U comes to one of the ranks that hold parts of it: matrices.h)
-//   3  X = U / (|U| + 1e-7), of U^T where R > C
+//   3  X = U / (|U| + 1e-7), of U^T where R > C; coefficients = "polar": U / (1.01 |U| + 1e-7)
 //   4  five times  A = X X^T,  X = a X + (b A + c A^2) X      a, b, c = 3.4445, -4.7750, 2.0315
-//      coefficients = "polar": those of each iteration  [Amsel et al., arXiv 2505.16932, algorithm 1]
+//      "polar": those of each iteration      [Amsel et al., arXiv 2505.16932, its published listing]
 //   5  w = w - lr (sqrt(max(1, C / R)) X + wd w)
 //      matrix_scale = "size": 0.2 sqrt(max(R, C))                     [Liu et al., arXiv 2502.16982]
 //   all else (vectors, embeddings, heads)
@@ -36,7 +36,8 @@ constexpr int64_t kIterations = 5;
 /// What a singular value may be above 1 by, through rounding, without growing in `polar`.
 constexpr double kSafety = 1.01;
 
-/// a, b and c of each iteration.
+/// a, b and c of each iteration. U / (1.01 |U| + e) is 1 / 1.01 of U / (|U| + e / 1.01): the first ones
+/// have that once more.
 std::vector<double> coefficients_of(const OptimizerPlan& plan) {
   constexpr double kPolar[kIterations][3] = {
       {8.28721201814563, -23.595886519098837, 17.300387312530933},
@@ -47,9 +48,10 @@ std::vector<double> coefficients_of(const OptimizerPlan& plan) {
   const bool is_polar = plan.coefficients == "polar";
   std::vector<double> all;
   for (const auto& [a, b, c] : kPolar) {
-    all.push_back(is_polar ? a / kSafety : 3.4445);
-    all.push_back(is_polar ? b / std::pow(kSafety, 3) : -4.7750);
-    all.push_back(is_polar ? c / std::pow(kSafety, 5) : 2.0315);
+    const double safety = all.empty() ? kSafety * kSafety : kSafety;
+    all.push_back(is_polar ? a / safety : 3.4445);
+    all.push_back(is_polar ? b / std::pow(safety, 3) : -4.7750);
+    all.push_back(is_polar ? c / std::pow(safety, 5) : 2.0315);
   }
   return all;
 }
@@ -60,11 +62,12 @@ Tensor orthogonal(const OptimizerPlan& plan, const Tensor& u, const LayerSplit& 
   const auto columns = static_cast<double>(u.size(1) / layers.parts);
   const double scale = plan.matrix_scale == "size" ? kSizeScale * std::sqrt(std::max(rows, columns))
                                                    : std::sqrt(std::max(1.0, columns / rows));
-  return ops::newton_schulz(u, {.coefficients = coefficients_of(plan),
-                                .least_norm = kLeastNorm,
-                                .parts = layers.parts,
-                                .width = layers.width,
-                                .scale = scale});
+  return ops::newton_schulz(
+      u, {.coefficients = coefficients_of(plan),
+          .least_norm = plan.coefficients == "polar" ? kLeastNorm / kSafety : kLeastNorm,
+          .parts = layers.parts,
+          .width = layers.width,
+          .scale = scale});
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ using Quintic = std::array<double, 3>;  // a, b, c
 
 /// X <- a X + b (X X^T) X + c (X X^T)^2 X, five times, from X = U / |U|
 ///            [Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024]
-/// or by an a, b, c of each iteration, on X / 1.01   [Amsel et al., arXiv 2505.16932, algorithm 1]
+/// or by an a, b, c of each iteration, on X / 1.01
+///                             [Amsel et al., arXiv 2505.16932, algorithm 1 and its published listing]
 std::array<Quintic, kIterations> quintics(const OptimizerPlan& plan) {
   std::array<Quintic, kIterations> all = {
       {{8.28721201814563, -23.595886519098837, 17.300387312530933},
@@ -59,9 +60,14 @@ std::array<Quintic, kIterations> quintics(const OptimizerPlan& plan) {
   return all;
 }
 
+/// What U is divided by: the listing of Amsel et al. has 1.01 here too.
+Tensor norm_of_start(const OptimizerPlan& plan, const Tensor& u) {
+  return (plan.coefficients == "polar" ? 1.01 : 1.0) * u.square().sum().sqrt() + kLeastNorm;
+}
+
 Tensor newton_schulz(const OptimizerPlan& plan, const Tensor& u) {
   if (u.size(0) > u.size(1)) return newton_schulz(plan, u.t()).t();
-  Tensor x = u / (u.square().sum().sqrt() + kLeastNorm);
+  Tensor x = u / norm_of_start(plan, u);
   for (const auto& [a, b, c] : quintics(plan)) {
     const Tensor gram = x.mm(x.t());
     x = a * x + b * gram.mm(x) + c * gram.mm(gram.mm(x));
@@ -102,7 +108,7 @@ class Variances {
  public:
   Variances(const OptimizerPlan& plan, const Tensor& u, const Tensor& spread, double unit)
       : all_(quintics(plan)) {
-    const Tensor norm = u.square().sum().sqrt() + kLeastNorm;
+    const Tensor norm = norm_of_start(plan, u);
     x_ = u / norm;
     sum_ = 0 * norm;  // without a bound where u is no number
     if (!x_.isfinite().all().item<bool>()) return;

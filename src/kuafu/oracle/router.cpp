@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Top-k gating                            [Shazeer et al., arXiv 1701.06538, equations 3 to 5]
+// Top-k gating, without noise         [Shazeer et al., arXiv 1701.06538, equations 3 and 5]
 // Capacity, order of slots, random second [Lepikhin et al., arXiv 2006.16668, algorithm 1]
 // Switch: k = 1                           [Fedus et al., arXiv 2101.03961, section 2.1]
 // Experts choose tokens                   [Zhou et al., arXiv 2202.09368, section 3.2]

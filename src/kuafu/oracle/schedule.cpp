@@ -25,7 +25,8 @@ double full_rate(const OptimizerPlan& plan, int64_t batch) {
 
 }  // namespace
 
-/// Linear warm-up: step t of w has (t + 1) / w of the rate [Goyal et al., arXiv 1706.02677, 2.2].
+/// Linear warm-up: step t of w has (t + 1) / w of the rate (that of Goyal et al., arXiv 1706.02677, 2.2,
+/// begins at the rate of the base batch).
 /// With T_cur = 0 at the first step after warm-up and T at the last step, eta_min the last rate:
 /// Cosine: eta_min + (eta_max - eta_min) (1 + cos(pi T_cur / T)) / 2
 ///                                          [Loshchilov & Hutter, arXiv 1608.03983, equation 5]

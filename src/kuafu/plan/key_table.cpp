@@ -161,7 +161,7 @@ std::vector<Key> expert_keys() {
       Row("model.balance_loss", Form::kNumber, KUAFU_MEMBER(model.balance_loss),
           "weight of the auxiliary load-balance loss")
           .in(0, kMaxRate)
-          .only_with(kind, mixtures),
+          .only_with("model.router", {"top1", "top2", "topk"}),
       Row("model.z_loss", Form::kNumber, KUAFU_MEMBER(model.z_loss), "weight of the router z-loss")
           .in(0, kMaxRate)
           .only_with(kind, mixtures),
@@ -455,7 +455,7 @@ std::vector<Key> variant_keys() {
           .only_with(kind, that_read("matrix_scale")),
       Row("optimizer.coefficients", Form::kChoice, KUAFU_MEMBER(optimizer.coefficients),
           "of the five iterations: 3.4445, -4.775, 2.0315 in each, or those that lead to the polar "
-          "factor fastest, others in each (arXiv 2505.16932)")
+          "factor fastest, others in each and a norm 1.01 times as large (arXiv 2505.16932)")
           .one_of({"constant", "polar"})
           .only_with(kind, that_read("coefficients")),
   };

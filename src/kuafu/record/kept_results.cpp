@@ -20,6 +20,13 @@ constexpr const char* kVariable = "KUAFU_KEPT_RESULTS";
 
 std::string path_of(int descriptor) { return text("/proc/", ::getpid(), "/fd/", descriptor); }
 
+Json document_in(const std::string& path) {
+  std::ostringstream words;
+  words << std::ifstream(path).rdbuf();
+  const Json document = Json::parse(words.str(), nullptr, false);
+  return document.is_object() ? document : Json(nullptr);
+}
+
 bool write(const std::string& words, std::ios::openmode mode) {
   const char* path = ::getenv(kVariable);
   if (path == nullptr || ::access(path, W_OK) != 0) return false;
@@ -40,11 +47,12 @@ KeptResults::~KeptResults() {
 }
 
 Json KeptResults::read() const {
-  if (!file_.is_open()) return nullptr;
-  std::ostringstream words;
-  words << std::ifstream(path_of(file_.descriptor())).rdbuf();
-  const Json document = Json::parse(words.str(), nullptr, false);
-  return document.is_object() ? document : Json(nullptr);
+  return file_.is_open() ? document_in(path_of(file_.descriptor())) : Json(nullptr);
+}
+
+Json KeptResults::held() {
+  const char* path = ::getenv(kVariable);
+  return path == nullptr ? Json(nullptr) : document_in(path);
 }
 
 std::vector<Json> KeptResults::lines() const {

@@ -24,6 +24,8 @@ class KeptResults {
   /// What add() gave since the last forget().
   std::vector<Json> lines() const;
 
+  /// What is held, as who gave it or another process of the same holder sees it; null: nothing, or nobody holds it.
+  static Json held();
   /// Gives a document to who holds it; false where nobody does, as on another machine.
   static bool keep(const Json& document);
   static void add(const Json& line);

@@ -103,13 +103,16 @@ class Certification {
   using MakeData = std::function<std::unique_ptr<Dataset>(const Plan&)>;
   /// `threads`: checks that run at once.
   Certification(const Registries& registries, Communicator& world, const MakeData& make_data,
-                const EngineOptions& options, const TimedRun& timed, int64_t threads)
+                const EngineOptions& options, const TimedRun& timed, Certificate& c,
+                int64_t threads)
       : registries_(registries),
         world_(world),
         make_data_(make_data),
         options_(options),
         is_resumed_(timed.is_resumed),
         validation_loss_(timed.validation_loss),
+        on_refuted_(timed.on_refuted),
+        c_(c),
         checks_(threads) {
     options_.ledger = nullptr;
     options_.on_checked = [this](const std::string& refused) { agree(refused, world_); };
@@ -153,6 +156,7 @@ class Certification {
   /// Waits for the checks of all proofs.
   void finish() {
     await([this] { return checks_.is_finished(kPatience); });
+    tell_refuted();
   }
   static void judge(Proof& proof) {
     if (proof.steps.empty() && proof.reason.empty()) proof.reason = "no step was made";
@@ -160,6 +164,15 @@ class Certification {
   }
 
  private:
+  void tell_refuted() {
+    if (world_.rank() != 0 || !on_refuted_) return;
+    Certificate so_far = c_;
+    so_far.native.judge();
+    so_far.judge();
+    so_far.conclude();
+    if (so_far.verdict == "different") std::exchange(on_refuted_, {})(so_far);
+  }
+
   /// Ranks that wait for rank 0 hear from it: a world gives up one that says nothing for minutes.
   static constexpr std::chrono::seconds kPatience{60};
   void await(const std::function<bool()>& is_done) {
@@ -250,6 +263,7 @@ class Certification {
       };
       checks_.add(proof, proven->reference == nullptr ? CheckQueue::Check{} : check,
                   std::move(unlike_run), proven->reference && proven->reference->is_stateless());
+      tell_refuted();
     }
   }
 
@@ -335,6 +349,8 @@ class Certification {
   EngineOptions options_;
   bool is_resumed_;
   std::optional<double> validation_loss_;
+  std::function<void(const Certificate& so_far)> on_refuted_;  ///< null once it was called
+  const Certificate& c_;
   std::optional<int64_t> last_compared_;  ///< of the part that is being proven
   bool is_stepping_ = false;              ///< its engine is made on all ranks
   CheckQueue checks_;
@@ -448,14 +464,14 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
       return c;
     }
     plan = *small.plan;
-    timed = {.last_step = given.last_step};
+    timed = {.last_step = given.last_step, .on_refuted = given.on_refuted};
   }
   if (!registries.oracles.contains(plan.model.kind)) c.reference = "engine";
   if (is_replayed(plan)) {
     certify_replayed(plan, registries, world, make_data, options, timed.pushed, c);
     return shared(c, world);
   }
-  Certification certification(registries, world, make_data, options, timed,
+  Certification certification(registries, world, make_data, options, timed, c,
                               threads > 0 ? threads : num_checks(plan, memory_limit));
   if (timed.last_step != nullptr) {
     c.native = *timed.last_step;
@@ -464,8 +480,11 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   }
   const bool is_twin = plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps &&
                        timed.last_step == nullptr;
-  if (!is_twin) certification.run_twin(plan, c);
-  certification.finish();
+  certification.finish();  // what ends the twin takes nothing from what is known by then
+  if (!is_twin) {
+    certification.run_twin(plan, c);
+    certification.finish();
+  }
   certification.judge(c.native);
   if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;

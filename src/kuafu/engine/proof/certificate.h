@@ -94,6 +94,8 @@ struct TimedRun {
   const PushedRun* pushed = nullptr;           ///< of others
   bool is_resumed = false;                     ///< it went on from a checkpoint, maybe of step 0
   std::optional<double> validation_loss = {};  ///< after its last step
+  /// Called on rank 0 once, as soon as anything is found different: it stays so, whatever ends the rest.
+  std::function<void(const Certificate& so_far)> on_refuted = {};
 };
 
 /// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step
