@@ -24,13 +24,13 @@ namespace kuafu {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using device::Event, device::Memory, device::PinnedMemory, device::Stream;
+using device::Event, device::Memory, device::PinnedMemory, device::DeviceStream;
 
 constexpr int kSamples = 15;
 constexpr double kGiga = 1e9;
 
 /// Seconds of `work` on the stream by the card's own clock, kSamples times after two warm-ups.
-std::vector<double> times_of(const Stream& stream, const std::function<void()>& work) {
+std::vector<double> times_of(const DeviceStream& stream, const std::function<void()>& work) {
   std::vector<double> seconds;
   for (int i = -2; i < kSamples; ++i) {
     Event start, end;
@@ -60,7 +60,7 @@ double rate(const Json& r) { return r["gbs_median"].get<double>(); }
 
 constexpr int64_t kElements = int64_t{1} << 28;  // f32: 1 GiB
 
-double copy_rows(Json& rows, const Stream& stream) {
+double copy_rows(Json& rows, const DeviceStream& stream) {
   const int64_t bytes = 4 * kElements;
   const Memory a(bytes, 0), b(bytes, 0);
   const auto seconds = times_of(stream, [&] { device::copy(b.data(), a.data(), bytes, stream); });
@@ -69,7 +69,7 @@ double copy_rows(Json& rows, const Stream& stream) {
   return rate(rows.back());
 }
 
-void combine_rows(Json& rows, const Stream& stream, double limit) {
+void combine_rows(Json& rows, const DeviceStream& stream, double limit) {
   for (const int ranks : {2, 4, 8}) {
     const int64_t count = int64_t{1} << 26;
     std::vector<std::unique_ptr<Memory>> all;
@@ -88,7 +88,7 @@ void combine_rows(Json& rows, const Stream& stream, double limit) {
   }
 }
 
-void update_rows(Json& rows, const Stream& stream, double limit) {
+void update_rows(Json& rows, const DeviceStream& stream, double limit) {
   const Memory w(4 * kElements, 0), m(4 * kElements, 0), v(4 * kElements, 0), g(4 * kElements, 0);
   const kernels::AdamWFactors adam{.beta1 = 0.9,
                                    .beta2 = 0.999,
@@ -103,12 +103,13 @@ void update_rows(Json& rows, const Stream& stream, double limit) {
     if (code != 0) throw Error(text("CUDA error ", code));
   };
   for (const auto& [kind, bytes, name] :
-       {std::tuple{card::Kind::kF32, 28.0, "AdamW, f32 gradients"},
-        {card::Kind::kBF16, 26.0, "AdamW, bf16 gradients"}}) {
+       {std::tuple{card::Element::kF32, 28.0, "AdamW, f32 gradients"},
+        {card::Element::kBF16, 26.0, "AdamW, bf16 gradients"}}) {
     const auto seconds = times_of(stream, [&, kind = kind] {
-      check(card::adam(kernels::Decay::kOfWeight,
-                       {card::Kind::kF32, kind, w.data(), g.data(), m.data(), v.data(), kElements},
-                       adam, stream.handle()));
+      check(
+          card::adam(kernels::Decay::kOfWeight,
+                     {card::Element::kF32, kind, w.data(), g.data(), m.data(), v.data(), kElements},
+                     adam, stream.handle()));
     });
     rows.push_back(row(name, bytes * static_cast<double>(kElements), seconds, limit));
   }
@@ -116,8 +117,13 @@ void update_rows(Json& rows, const Stream& stream, double limit) {
   const auto lamb = times_of(stream, [&] {
     const kernels::LayerRun run{.count = kElements};
     const kernels::LambFactors f{0.9, 0.999, 1e-6, 0.01, 1, 1, 1};
-    const card::AdamCall call{card::Kind::kF32, card::Kind::kF32, w.data(), g.data(),
-                              m.data(),         v.data(),         kElements};
+    const card::AdamCall call{card::Element::kF32,
+                              card::Element::kF32,
+                              w.data(),
+                              g.data(),
+                              m.data(),
+                              v.data(),
+                              kElements};
     check(card::lamb_norms(run, 1, call, f, static_cast<double*>(partials.data()),
                            static_cast<double*>(sums.data()), stream.handle()));
     check(card::lamb(run, call, f, static_cast<const double*>(rates.data()), stream.handle()));
@@ -125,14 +131,15 @@ void update_rows(Json& rows, const Stream& stream, double limit) {
   rows.push_back(
       row("LAMB, both passes, f32 gradients", 40.0 * static_cast<double>(kElements), lamb, limit));
   const auto seconds = times_of(stream, [&] {
-    check(card::sgd(kernels::Momentum::kPlain,
-                    {card::Kind::kF32, card::Kind::kF32, w.data(), g.data(), m.data(), kElements},
-                    {1e-3, 0.9, 0.01, 1}, stream.handle()));
+    check(card::sgd(
+        kernels::Momentum::kPlain,
+        {card::Element::kF32, card::Element::kF32, w.data(), g.data(), m.data(), kElements},
+        {1e-3, 0.9, 0.01, 1}, stream.handle()));
   });
   rows.push_back(row("SGD, f32 gradients", 20.0 * static_cast<double>(kElements), seconds, limit));
   const Memory partial(8 * card::kPartials, 0), sum(8, 0);
   const auto squares = times_of(stream, [&] {
-    check(card::sum_of_squares(card::Kind::kF32, g.data(), kElements,
+    check(card::sum_of_squares(card::Element::kF32, g.data(), kElements,
                                static_cast<double*>(partial.data()),
                                static_cast<double*>(sum.data()), stream.handle()));
   });
@@ -148,7 +155,7 @@ void host_rows(Json& rows) {
   const int64_t bytes = int64_t{1} << 30;
   const Memory down(bytes, 0), up(bytes, 0);
   const PinnedMemory host_down(bytes, 0), host_up(bytes, 0);
-  const Stream compute, first, second;
+  const DeviceStream compute, first, second;
   std::vector<double> bare, queued;
   const auto queues = device::make_copy_streams(compute);
   for (int i = -1; i < 7; ++i) {
@@ -181,7 +188,7 @@ void all_reduce_rows(Json& rows, double limit) {
       constexpr int kCalls = 10;
       std::vector<double> seconds;
       run_on_threads(ranks, [&](Communicator& world) {
-        const Stream stream;
+        const DeviceStream stream;
         const Memory mine(4 * count, world.rank());
         const Buffer b{.data = mine.data(),
                        .count = count,
@@ -208,7 +215,7 @@ int bench(const std::string& file) {
   require_recordable(file);
   if (device::num_devices() == 0) throw Unavailable("no CUDA device: " + device::why_none());
   device::use(0);
-  const Stream stream;
+  const DeviceStream stream;
   Json rows = Json::array();
   const double limit = copy_rows(rows, stream);
   combine_rows(rows, stream, limit);

@@ -123,11 +123,11 @@ TEST(FuzzPlans, MakeNoOpThatNothingBooks) {
 TEST(FuzzMinimise, KeepsWhatTheFailureNeeds) {
   const Overrides least =
       minimise({{"model.layers", "24"}, {"model.vocab", "64"}, {"parallel.data", "2"}},
-               Ending::kCrash, 100, [](const Overrides& settings) {
+               PlanEnding::kCrash, 100, [](const Overrides& settings) {
                  const std::string layers = value_of(settings, "model.layers");
                  const bool fails = !layers.empty() && std::stoll(layers) >= 3 &&
                                     value_of(settings, "parallel.data") == "2";
-                 return fails ? Ending::kCrash : Ending::kEqual;
+                 return fails ? PlanEnding::kCrash : PlanEnding::kEqual;
                });
   EXPECT_EQ(least, (Overrides{{"model.layers", "3"}, {"parallel.data", "2"}}));
 }
@@ -135,44 +135,44 @@ TEST(FuzzMinimise, KeepsWhatTheFailureNeeds) {
 TEST(FuzzCommand, ShowsAFindingInItsWorld) {
   const Overrides settings = {{"a.b", "3"}, {"parallel.layers", "[{ from = 0 }]"}};
   const std::string sets = " --set a.b=3 --set 'parallel.layers=[{ from = 0 }]'";
-  EXPECT_EQ(command_of(settings, World::kThreads, Ending::kDifferent, 2),
+  EXPECT_EQ(command_of(settings, RealWorld::kThreads, PlanEnding::kDifferent, 2),
             "kuafu run /dev/null --certify" + sets);
-  EXPECT_EQ(command_of(settings, World::kMpi, Ending::kCrash, 2),
+  EXPECT_EQ(command_of(settings, RealWorld::kMpi, PlanEnding::kCrash, 2),
             "kuafu run /dev/null --certify --world mpi --ranks 2" + sets);
-  EXPECT_EQ(command_of(settings, World::kMpiNative, Ending::kError, 3),
+  EXPECT_EQ(command_of(settings, RealWorld::kMpiNative, PlanEnding::kError, 3),
             "kuafu run /dev/null --certify --world mpi --ranks 3 --mpi-collectives native" + sets);
-  EXPECT_EQ(command_of(settings, World::kMpi, Ending::kMetered, 2),
+  EXPECT_EQ(command_of(settings, RealWorld::kMpi, PlanEnding::kMetered, 2),
             "kuafu fuzz --world mpi" + sets);
 }
 
 TEST(FuzzWorlds, AreDrawnByTheSeedBesideThePlans) {
-  const std::vector<World> all = {World::kThreads, World::kMpi, World::kMpiNative};
-  std::map<World, int> met;
+  const std::vector<RealWorld> all = {RealWorld::kThreads, RealWorld::kMpi, RealWorld::kMpiNative};
+  std::map<RealWorld, int> met;
   for (uint64_t i = 0; i < 300; ++i) {
     EXPECT_EQ(draw_world(all, 7, i), draw_world(all, 7, i));
-    EXPECT_EQ(draw_world({World::kMpi}, 7, i), World::kMpi);
+    EXPECT_EQ(draw_world({RealWorld::kMpi}, 7, i), RealWorld::kMpi);
     ++met[draw_world(all, 7, i)];
   }
-  for (const World world : all) EXPECT_GE(met[world], 60) << to_string(world);
+  for (const RealWorld world : all) EXPECT_GE(met[world], 60) << to_string(world);
 }
 
 TEST(FuzzEndings, OfCertificatesThatWereNotRunAreFindingsUnlessTheirReasonIsListed) {
   EXPECT_NE(cause_of_not_run("step 3: loss nan: the run has diverged"), "");
   EXPECT_EQ(cause_of_not_run("the oracle has no such model"), "");
   EXPECT_EQ(cause_of_not_run(""), "");
-  EXPECT_FALSE(is_finding(Ending::kNotRun));
-  EXPECT_TRUE(is_finding(Ending::kUnexplained));
+  EXPECT_FALSE(is_finding(PlanEnding::kNotRun));
+  EXPECT_TRUE(is_finding(PlanEnding::kUnexplained));
   for (int i = 0; i < kNumEndings; ++i) {
-    EXPECT_EQ(ending_of(to_string(static_cast<Ending>(i))), static_cast<Ending>(i));
+    EXPECT_EQ(ending_of(to_string(static_cast<PlanEnding>(i))), static_cast<PlanEnding>(i));
   }
   EXPECT_THROW(ending_of("well"), ConfigError);
 }
 
 TEST(FuzzMinimise, EndsAfterItsTrials) {
   int64_t trials = 0;
-  minimise({{"model.layers", "65536"}}, Ending::kHang, 5, [&](const Overrides& settings) {
+  minimise({{"model.layers", "65536"}}, PlanEnding::kHang, 5, [&](const Overrides& settings) {
     ++trials;
-    return settings.empty() ? Ending::kEqual : Ending::kHang;
+    return settings.empty() ? PlanEnding::kEqual : PlanEnding::kHang;
   });
   EXPECT_EQ(trials, 5);
 }

@@ -45,7 +45,7 @@ matrix::RunPlan run_with(const Fault& fault) {
       if (step != plan.train.steps && step % save.every != 0) continue;
       const double weight[2] = {1 + f.weight, 0.1 * static_cast<double>(step)};
       const double slot[2] = {1e-3 * static_cast<double>(step) + f.slot, 0};
-      std::vector<Piece> pieces = {{"w", DType::kF64, {2}, {{0}, {2}}, weight}};
+      std::vector<TensorPiece> pieces = {{"w", DType::kF64, {2}, {{0}, {2}}, weight}};
       if (!f.lacks_slot) pieces.push_back({"adamw.m.w", DType::kF64, {2}, {{0}, {2}}, slot});
       const CheckpointWriter writer(save.folder, step);
       writer.prepare();

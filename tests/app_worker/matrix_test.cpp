@@ -37,11 +37,12 @@ class Matrix : public testing::Test {
     }
   }
 
-  const matrix::Value& value_of(const Combination& combination, const std::string& name) const {
+  const matrix::DimensionValue& value_of(const Combination& combination,
+                                         const std::string& name) const {
     for (const auto& [dimension, value] : combination) {
       if (dims_[dimension].name == name) return dims_[dimension].values[value];
     }
-    static const matrix::Value kNone;
+    static const matrix::DimensionValue kNone;
     return kNone;
   }
 
@@ -66,7 +67,7 @@ class Matrix : public testing::Test {
     const bool has_activations =
         value_of(combination, "policy").name.find("activations") != std::string::npos;
     Combination rest;
-    for (const matrix::Choice& c : combination) {
+    for (const matrix::ChosenValue& c : combination) {
       const bool is_of_experts = has_experts && dims_[c.dimension].name == "model" &&
                                  dims_[c.dimension].values[c.value].name == "moe_gpt";
       const bool is_of_activations = has_activations && dims_[c.dimension].name == "recompute" &&
@@ -127,7 +128,7 @@ TEST_F(Matrix, EveryValueOfANameIsInItsPlan) {
     std::map<std::string, std::string> settings;
     for (const auto& [key, value] : matrix::settings_of(dims_, one)) settings[key] = value;
     const bool has_experts = !value_of(one, "experts").overrides.empty();
-    for (const matrix::Choice& choice : one) {
+    for (const matrix::ChosenValue& choice : one) {
       for (const auto& [key, value] : dims_[choice.dimension].values[choice.value].overrides) {
         const bool gives_way =
             key == "model.kind" && has_experts && !value_of(one, "model").name.empty();
@@ -149,8 +150,8 @@ TEST_F(Matrix, PlansHaveTheMicroBatchesThatAreNamedOrNeeded) {
     if (!plan) continue;
     const int64_t exactly = value_of(one, "micro-batches").exactly;
     int64_t replicas = 1, needed = 1;
-    for (const matrix::Choice& choice : one) {
-      const matrix::Value& value = dims_[choice.dimension].values[choice.value];
+    for (const matrix::ChosenValue& choice : one) {
+      const matrix::DimensionValue& value = dims_[choice.dimension].values[choice.value];
       replicas = std::max(replicas, value.replicas);
       needed = std::max(needed, value.micro_batches);
     }
@@ -161,7 +162,7 @@ TEST_F(Matrix, PlansHaveTheMicroBatchesThatAreNamedOrNeeded) {
 }
 
 TEST_F(Matrix, PipelinesRunWithEveryNumberOfMicroBatches) {
-  for (const matrix::Value& schedule :
+  for (const matrix::DimensionValue& schedule :
        dims_[combination({{"schedule", "1f1b"}})[0].dimension].values) {
     for (const std::string count : {"1", "2", "3"}) {
       const auto plan =
@@ -180,10 +181,10 @@ TEST_F(Matrix, StepsGoBeyondTheFirstThreeOfACertificate) {
 }
 
 TEST_F(Matrix, RecordsHowFarErrorsStayFromTheirBounds) {
-  matrix::Outcome near;
+  matrix::CellOutcome near;
   near.status = matrix::Status::kEqual;
   near.ratio = 3, near.native_ratio = 12;
-  matrix::Outcome far = near;
+  matrix::CellOutcome far = near;
   far.native_ratio = 150, far.why_far = kUnexplained;
   const Json record = matrix::to_json(dims_, {{{}, near}, {{}, far}}, 1);
   EXPECT_EQ(record["bounds"],
@@ -196,7 +197,7 @@ TEST_F(Matrix, IsRecordedInValuesThatThereAre) {
   const Json recorded = Json::parse(file).at("dimensions");
   size_t num_met = 0;
   for (const Dimension& dimension : dims_) {
-    for (const matrix::Value& value : dimension.values) {
+    for (const matrix::DimensionValue& value : dimension.values) {
       const Json values = recorded.value(dimension.name, Json::array());
       const bool is_recorded = std::find(values.begin(), values.end(), value.name) != values.end();
       num_met += is_recorded ? 1 : 0;

@@ -47,7 +47,7 @@ void save(const std::string& root, int64_t step, const std::vector<Axis>& axes,
   for (int rank = 0; rank < ranks; ++rank) {
     const Mesh mesh(axes, rank);
     std::vector<std::vector<int64_t>> data;
-    std::vector<Piece> pieces;
+    std::vector<TensorPiece> pieces;
     for (const Saved& t : tensors) {
       bool is_first = true;
       const Axes own = t.layout.all_axes();
@@ -125,7 +125,7 @@ TEST(Checkpoint, GapsAndOverlapsAreRefused) {
   const CheckpointWriter writer(root.path(), 1);
   const std::vector<int64_t> data(12);
   const auto piece = [&](int64_t first, int64_t n) {
-    return Piece{"w", DType::kI64, {12}, {{first}, {n}}, data.data()};
+    return TensorPiece{"w", DType::kI64, {12}, {{first}, {n}}, data.data()};
   };
   writer.prepare();
   writer.write(0, {piece(0, 6)});

@@ -25,7 +25,7 @@ TEST(Nccl, OneRankRunsEveryVerb) {
   if (device::num_devices() == 0) GTEST_SKIP() << device::why_none();
   run_on_nccl([](Communicator& world) {
     EXPECT_EQ(world.size(), 1);
-    const device::Stream stream;
+    const device::DeviceStream stream;
     constexpr int64_t kCount = 1000;
     for (const DType t : conformance::kAllTypes) {
       Values v(t, kCount, [](int64_t i) { return conformance::value(0, i); }), back(t, kCount);

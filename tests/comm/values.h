@@ -23,26 +23,26 @@ inline const std::vector<DType> kAllTypes = {DType::kF64, DType::kF32, DType::kB
 /// `stream`.
 class OnDevice {
  public:
-  explicit OnDevice(const device::Stream& stream) : before_(std::exchange(mine(), &stream)) {}
+  explicit OnDevice(const device::DeviceStream& stream) : before_(std::exchange(mine(), &stream)) {}
   ~OnDevice() { mine() = before_; }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   /// Null where they hand out memory of the host.
-  static const device::Stream* stream() { return mine(); }
+  static const device::DeviceStream* stream() { return mine(); }
 
  private:
-  static const device::Stream*& mine() {
-    thread_local const device::Stream* stream = nullptr;
+  static const device::DeviceStream*& mine() {
+    thread_local const device::DeviceStream* stream = nullptr;
     return stream;
   }
-  const device::Stream* before_;
+  const device::DeviceStream* before_;
 };
 
 /// The body of a rank whose values live on a device.
 inline std::function<void(Communicator&)> on_a_stream(
     const std::function<void(Communicator&)>& body) {
   return [body](Communicator& world) {
-    const device::Stream stream;
+    const device::DeviceStream stream;
     const OnDevice scope(stream);
     body(world);
     stream.synchronize();
@@ -70,7 +70,7 @@ class Values {
 
   /// What calls are given; on a device, nothing but poison where no element was set.
   Buffer buffer() {
-    const device::Stream* const stream = OnDevice::stream();
+    const device::DeviceStream* const stream = OnDevice::stream();
     if (stream == nullptr) return {.data = bytes_.data(), .count = count_, .dtype = dtype_};
     if (memory_ == nullptr) {
       memory_ = std::make_unique<device::StreamMemory>(num_bytes(), *stream, 0);
@@ -168,7 +168,7 @@ class Values {
   mutable std::vector<std::byte> bytes_;
   bool is_set_ = false;                 // since it was handed out on a device
   mutable bool is_handed_out_ = false;  // on a device, and not read since
-  const device::Stream* stream_ = nullptr;
+  const device::DeviceStream* stream_ = nullptr;
   std::unique_ptr<device::StreamMemory> memory_;
 };
 

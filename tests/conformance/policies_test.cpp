@@ -63,7 +63,7 @@ TEST(ConformanceOfPolicies, HoldsForOneThatSearchesAndOneThatDoesNot) {
 /// Nothing leaves but what changes at home now.
 void keep_all(const Known& known, memory::Choice& choice) {
   std::erase_if(choice.evict, [&](int64_t c) {
-    const memory::Use* use = memory::use_of(known.moment_ahead(0), c);
+    const memory::ChunkUse* use = memory::use_of(known.moment_ahead(0), c);
     return use == nullptr || memory::needs_device(use->access);
   });
 }
@@ -108,7 +108,7 @@ TEST(ConformanceOfPolicies, FindsThoseThatLoadWhatTheHostHasYetToChange) {
   const auto early = [](const Known& known, memory::Choice& choice) {
     choice = memory::host_policy(known);
     const memory::Moment& moment = known.moment_ahead(0);
-    for (const memory::Use& use : moment.uses) {
+    for (const memory::ChunkUse& use : moment.uses) {
       if (!memory::needs_device(use.access)) choice.prefetch.push_back(use.chunk);
     }
   };

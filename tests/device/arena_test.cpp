@@ -149,7 +149,7 @@ void compare_with_intervals(uint64_t seed) {
   }
   EXPECT_EQ(fit.stats().peak_live, peak);
   for (const auto& [offset, bytes] : live) fit.give(offset);
-  EXPECT_EQ(fit.free_blocks(), (std::vector<Range>{{0, kBudget}}));
+  EXPECT_EQ(fit.free_blocks(), (std::vector<ByteRange>{{0, kBudget}}));
   EXPECT_EQ(fit.stats().held, 0);
 }
 

@@ -20,7 +20,7 @@ TEST(Device, SaysWhyThereIsNone) {
   }
   EXPECT_NE(why_none(), "");
   EXPECT_THROW(use(0), Unavailable);
-  EXPECT_THROW(Stream(), Unavailable);
+  EXPECT_THROW(DeviceStream(), Unavailable);
   EXPECT_THROW(Event(), Unavailable);
   EXPECT_THROW(Memory(8, 0), Unavailable);
   EXPECT_THROW(PinnedMemory(8, 0), Unavailable);
@@ -35,7 +35,7 @@ class OnDevice : public testing::Test {
 
 TEST_F(OnDevice, CopiesThroughPinnedMemory) {
   constexpr int64_t kBytes = 1000;
-  const Stream stream;
+  const DeviceStream stream;
   const Memory memory(kBytes, 0);
   const PinnedMemory there(kBytes, 0), back(kBytes, 0);
   for (int64_t i = 0; i < kBytes; ++i) static_cast<uint8_t*>(there.data())[i] = i % 251;
@@ -72,7 +72,7 @@ std::vector<std::byte> some(DType dtype, int64_t count, int seed) {
 void expect_same(DType dtype, Combine how, ReduceOp op, size_t sources, int64_t first,
                  int64_t count) {
   const int64_t all = count + 2 * first, bytes = all * size_of(dtype);
-  const Stream stream;
+  const DeviceStream stream;
   std::vector<std::vector<std::byte>> host;
   std::vector<std::unique_ptr<Memory>> device;
   for (size_t r = 0; r <= sources; ++r) {
@@ -117,11 +117,11 @@ TEST_F(OnDevice, CombinesToTheBitsOfTheHost) {
     expect_same(dtype, Combine::kSum, ReduceOp::kSum, 4, 0, 3'000'000);
   }
   const std::vector<const void*> too_many(kMostArrays + 1);
-  EXPECT_THROW(combine(DType::kF32, Combine::kSum, too_many, {}, 1, Stream()), ConfigError);
+  EXPECT_THROW(combine(DType::kF32, Combine::kSum, too_many, {}, 1, DeviceStream()), ConfigError);
 }
 
 TEST_F(OnDevice, EventsOrderStreams) {
-  const Stream first, second;
+  const DeviceStream first, second;
   constexpr int64_t kBytes = 64 << 20;
   const Memory memory(kBytes, 0), other(kBytes, 0);
   Event start, end;

@@ -192,11 +192,11 @@ TEST(CopyThreads, KnowTheirTickets) {
 
 TEST(CopyStreams, CopyOrderAndCountOnADevice) {
   if (num_devices() == 0) {
-    EXPECT_THROW(make_copy_streams(*std::make_unique<Stream>()), Unavailable);
+    EXPECT_THROW(make_copy_streams(*std::make_unique<DeviceStream>()), Unavailable);
     return;
   }
   constexpr int64_t kBytes = 8 * kMebibyte;
-  const Stream compute;
+  const DeviceStream compute;
   const Memory there(kBytes, 0);
   const PinnedMemory from(kBytes, 0), back(kBytes, 0);
   const std::vector<uint8_t> bytes = some_bytes(kBytes, 2);

@@ -287,7 +287,7 @@ class OneStep {
   std::unique_ptr<CertificateReference> reference_;
   Evidence sound_;
   oracle::Tensors terms_;
-  std::optional<Rounding> rounding_;
+  std::optional<ReferenceError> rounding_;
 };
 
 // What a run starts from besides weights, of which the native part and the f64 twin say the same.

@@ -54,7 +54,9 @@ class Refused : public testing::Test {
     std::vector<TensorBytes> tensors;
     const std::vector<Mapped> all = mapping(family_of(model_), model_);
     for (const Mapped& t : all) {
-      for (const Part& p : t.parts) tensors.push_back({p.name, DType::kF32, t.theirs, nullptr});
+      for (const TheirColumns& p : t.parts) {
+        tensors.push_back({p.name, DType::kF32, t.theirs, nullptr});
+      }
     }
     change(tensors);
     std::filesystem::remove(path_ + kShards);

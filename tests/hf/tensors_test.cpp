@@ -17,7 +17,7 @@ struct Moved {
     tensor = *std::find_if(all.begin(), all.end(), [&](const Mapped& t) { return t.name == name; });
     ours.resize(static_cast<size_t>(test::elements(tensor.shape)));
     bool is_one = true;  // q, k and v of GPT-2 lie in one tensor of theirs
-    for (const Part& part : tensor.parts) is_one &= part.name == tensor.parts[0].name;
+    for (const TheirColumns& part : tensor.parts) is_one &= part.name == tensor.parts[0].name;
     for (size_t part = 0; part < tensor.parts.size(); ++part) {
       std::vector<uint32_t> theirs(static_cast<size_t>(test::elements(tensor.theirs)));
       for (size_t i = 0; i < theirs.size(); ++i) {
@@ -34,7 +34,7 @@ struct Moved {
 
   std::vector<std::string> names() const {
     std::vector<std::string> out;
-    for (const Part& part : tensor.parts) out.push_back(part.name);
+    for (const TheirColumns& part : tensor.parts) out.push_back(part.name);
     return out;
   }
 

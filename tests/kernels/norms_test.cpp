@@ -32,7 +32,7 @@ struct NormCase {
       x.push_back(static_cast<T>(scale * (double(part[size_t(i)]) + offset)));
     }
   }
-  kernels::Rows n;
+  kernels::RowExtents n;
   std::vector<T> x, w, b, dy, residual;
 };
 

@@ -99,7 +99,7 @@ TYPED_TEST(Sums, AttentionMergeJoinsPartsOfScoresHoweverFarApart) {
 
 TYPED_TEST(Sums, EmbeddingCopiesRowsAndAddsTheirGradients) {
   using T = TypeParam;
-  const kernels::Rows table{9, 5};
+  const kernels::RowExtents table{9, 5};
   const int64_t first = 1000, num_ids = 64;
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < num_ids; ++i) ids.push_back(first - 2 + i * 7 % 13);  // some outside

@@ -56,7 +56,7 @@ class Search {
     for (int64_t c = 0; c < trace_.num_chunks(); ++c) {
       if (digit(state, c) != 0) live += trace_.chunks[static_cast<size_t>(c)].bytes;
     }
-    for (const Use& use : moment.uses) {
+    for (const ChunkUse& use : moment.uses) {
       if ((digit(state, use.chunk) != 0) != needs_device(use.access)) return false;
     }
     return live <= budget_;
@@ -74,7 +74,7 @@ class Search {
   bool is_lost_at(int64_t t, int64_t chunk) const {
     for (int64_t i = 0; i < trace_.num_moments(); ++i) {
       const size_t at = static_cast<size_t>((t + i) % trace_.num_moments());
-      for (const Use& use : trace_.moments[at].uses) {
+      for (const ChunkUse& use : trace_.moments[at].uses) {
         if (use.chunk == chunk) return use.access == Access::kOverwrite;
       }
     }
@@ -87,7 +87,7 @@ class Search {
     const int64_t bytes = trace_.chunks[static_cast<size_t>(chunk)].bytes;
     const bool is_lost = is_lost_at(t, chunk);
     bool is_overwritten = false;
-    for (const Use& use : trace_.moments[static_cast<size_t>(t)].uses) {
+    for (const ChunkUse& use : trace_.moments[static_cast<size_t>(t)].uses) {
       if (use.chunk == chunk) is_overwritten = use.access == Access::kOverwrite;
     }
     for (int64_t state = 0; state < states_; ++state) {
@@ -107,7 +107,7 @@ class Search {
       int64_t& cost = costs[static_cast<size_t>(state)];
       if (cost >= best || !may[static_cast<size_t>(state)]) cost = kNever;
     }
-    for (const Use& use : trace_.moments[static_cast<size_t>(t)].uses) {
+    for (const ChunkUse& use : trace_.moments[static_cast<size_t>(t)].uses) {
       if (!writes(use.access)) continue;
       for (int64_t state = 0; state < states_; ++state) {
         if (digit(state, use.chunk) != 1) continue;

@@ -139,7 +139,7 @@ TEST(Moves, AnyOneMoveLeftOutIsFound) {
         std::vector<Move> moves = played.moves;
         moves.erase(moves.begin() + static_cast<int64_t>(without));
         try {
-          const Replayed end = replay(s.trace, s.budget, played.start, moves, played.steps);
+          const ReplayedMoves end = replay(s.trace, s.budget, played.start, moves, played.steps);
           EXPECT_NE(end.end, played.start) << s.trace << played.moves[without];
         } catch (const ConfigError&) {
         }

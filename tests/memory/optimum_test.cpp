@@ -16,10 +16,10 @@ namespace {
 
 using enum Access;
 
-UseTrace one_a_moment(const std::vector<Use>& order, const std::vector<int64_t>& bytes) {
+UseTrace one_a_moment(const std::vector<ChunkUse>& order, const std::vector<int64_t>& bytes) {
   UseTrace trace;
   for (const int64_t b : bytes) trace.chunks.push_back({b});
-  for (const Use& use : order) trace.moments.push_back({0, 1, {use}});
+  for (const ChunkUse& use : order) trace.moments.push_back({0, 1, {use}});
   return trace;
 }
 

@@ -13,8 +13,8 @@ namespace {
 
 using enum Access;
 
-Timing timed(const UseTrace& trace, int64_t budget, const Policy& policy, int64_t prefetch,
-             const Rates& rates) {
+MoveTimes timed(const UseTrace& trace, int64_t budget, const Policy& policy, int64_t prefetch,
+                const LinkRates& rates) {
   return time_moves(trace, budget, play(trace, budget, policy, {.prefetch = prefetch}), rates);
 }
 
@@ -28,7 +28,7 @@ UseTrace four_in_a_row(Access access) {
 
 TEST(Stall, IsTheWholeLoadWithoutPrefetch) {
   // Half a second a load, nothing beside it.
-  const Timing timing = timed(four_in_a_row(kRead), 40, host_policy, 0, {20});
+  const MoveTimes timing = timed(four_in_a_row(kRead), 40, host_policy, 0, {20});
   EXPECT_DOUBLE_EQ(timing.stall(), 2);
   EXPECT_DOUBLE_EQ(timing.computing, 4);
   EXPECT_DOUBLE_EQ(timing.loading, 2);
@@ -48,7 +48,7 @@ TEST(Stall, ShrinksWithAFasterLink) {
 
 TEST(Stall, WriteBacksHaveAQueueOfTheirOwn) {
   // Room for two: the write back of the chunk before ends before that of the next load begins.
-  const Timing wide = timed(four_in_a_row(kUpdate), 40, host_policy, 1, {20});
+  const MoveTimes wide = timed(four_in_a_row(kUpdate), 40, host_policy, 1, {20});
   EXPECT_DOUBLE_EQ(wide.stall(), 0);
   EXPECT_DOUBLE_EQ(wide.writing_back, 2);
   // Room for one: the load waits for the write back, the computing for both.
@@ -70,10 +70,11 @@ TEST(Stall, DisksHaveTheirOwnRate) {
 
 /// Bytes on the device at one time, by the spans alone: a chunk has its space from the begin of the
 /// move that brings it to the end of the one that drops it.
-int64_t bytes_at(const UseTrace& trace, const Played& played, const Timing& timing, double time) {
+int64_t bytes_at(const UseTrace& trace, const Played& played, const MoveTimes& timing,
+                 double time) {
   int64_t bytes = 0;
   for (size_t t = 0; t < timing.moments.size(); ++t) {
-    const Span& span = timing.moments[t];
+    const Interval& span = timing.moments[t];
     if (span.start <= time && time < span.end) {
       bytes += trace.moments[t % trace.moments.size()].in_use;
     }
@@ -98,10 +99,10 @@ TEST(Stall, BytesPassTheBudgetAtNoTime) {
     const Sample s = sample(5, i, shape_of(i));
     for (const Policy& policy : {Policy(host_policy), Policy(belady_policy)}) {
       const Played played = play(s.trace, s.budget, policy, {.prefetch = 2});
-      const Timing timing = time_moves(s.trace, s.budget, played, {8, 2});
+      const MoveTimes timing = time_moves(s.trace, s.budget, played, {8, 2});
       std::vector<double> times;
-      for (const Span& span : timing.moves) times.push_back(span.start);
-      for (const Span& span : timing.moments) times.push_back(span.start);
+      for (const Interval& span : timing.moves) times.push_back(span.start);
+      for (const Interval& span : timing.moments) times.push_back(span.start);
       for (const double time : times) {
         EXPECT_LE(bytes_at(s.trace, played, timing, time), s.budget) << s.trace << time;
       }
@@ -114,7 +115,7 @@ TEST(Stall, BytesPassTheBudgetAtNoTime) {
 TEST(Stall, IsAtLeastEachQueuesBusyTimeLessComputing) {
   for (uint64_t i = 0; i < 300; ++i) {
     const Sample s = sample(6, i, shape_of(i));
-    const Timing timing = timed(s.trace, s.budget, lru_policy, 2, {8, 2});
+    const MoveTimes timing = timed(s.trace, s.budget, lru_policy, 2, {8, 2});
     // Sums of a few hundred spans, each within eps of the whole.
     const double error = 1e-13 * (timing.seconds + 1);
     EXPECT_GE(timing.stall(), timing.loading - timing.computing - error) << s.trace;

@@ -9,7 +9,7 @@ namespace {
 
 TEST(Flops, FollowTheirFormulas) {
   EXPECT_EQ(flops::matmul(3, 4, 5), 120);
-  const flops::Attention a{2, 3, 8, 8, 16, false};
+  const flops::AttentionExtents a{2, 3, 8, 8, 16, false};
   EXPECT_EQ(flops::attention(a), 4 * 2 * 3 * 8 * 8 * 16);
   EXPECT_EQ(flops::attention({2, 3, 8, 8, 16, true}), flops::attention(a) / 2);
   EXPECT_EQ(flops::attention_backward(a), 2 * flops::attention(a));

@@ -21,14 +21,14 @@ class StandIn : public testing::Test {
   void TearDown() override { standin::reset(); }
 
   // Holds the stream up until the promise is kept.
-  static void block(const device::Stream& stream, std::promise<void>& until) {
+  static void block(const device::DeviceStream& stream, std::promise<void>& until) {
     standin::queue_of(static_cast<cudaStream_t>(stream.handle()))->push([&until] {
       until.get_future().wait();
     });
   }
 };
 
-float read(const void* from, const device::Stream& stream) {
+float read(const void* from, const device::DeviceStream& stream) {
   float value = 0;
   device::copy(&value, from, sizeof value, stream);
   stream.synchronize();
@@ -36,7 +36,7 @@ float read(const void* from, const device::Stream& stream) {
 }
 
 TEST_F(StandIn, MemoryIsPoisonedWhenItIsTakenAndWhenItIsGivenBack) {
-  const device::Stream stream;
+  const device::DeviceStream stream;
   void* late = nullptr;
   {
     const device::Memory memory(8, 0);
@@ -51,7 +51,7 @@ TEST_F(StandIn, MemoryIsPoisonedWhenItIsTakenAndWhenItIsGivenBack) {
 }
 
 TEST_F(StandIn, StreamsAreInOrderAndApart) {
-  const device::Stream slow, fast;
+  const device::DeviceStream slow, fast;
   const device::Memory memory(4, 0);
   const float one = 1;
   std::promise<void> go;
@@ -63,7 +63,7 @@ TEST_F(StandIn, StreamsAreInOrderAndApart) {
 }
 
 TEST_F(StandIn, EventsOrderStreams) {
-  const device::Stream slow, fast;
+  const device::DeviceStream slow, fast;
   const device::Memory memory(4, 0);
   const float one = 1;
   std::promise<void> go;
@@ -82,7 +82,7 @@ TEST_F(StandIn, EventsOrderStreams) {
 }
 
 TEST_F(StandIn, StreamMemoryIsGivenBackInOrder) {
-  const device::Stream stream;
+  const device::DeviceStream stream;
   std::promise<void> go;
   block(stream, go);
   { const device::StreamMemory memory(8, stream, 0); }
@@ -100,12 +100,12 @@ TEST_F(StandIn, StreamWithoutANameIsAStreamToo) {
   device::Event event;
   event.record(none);
   event.synchronize();
-  const device::Stream stream;
+  const device::DeviceStream stream;
   EXPECT_EQ(read(memory.data(), stream), 1);
 }
 
 TEST_F(StandIn, FaultsComeWithTheCallTheyAreFor) {
-  const device::Stream stream;
+  const device::DeviceStream stream;
   standin::fail("cudaStreamSynchronize", 2, cudaErrorIllegalAddress);
   EXPECT_NO_THROW(stream.synchronize());
   EXPECT_THROW(stream.synchronize(), device::CudaError);
@@ -116,7 +116,7 @@ TEST_F(StandIn, MachineMayHaveNoDevices) {
   standin::set_devices(0);
   EXPECT_EQ(device::num_devices(), 0);
   EXPECT_NE(device::why_none(), "");
-  EXPECT_THROW(device::Stream(), Unavailable);
+  EXPECT_THROW(device::DeviceStream(), Unavailable);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ double Round::bubble() const {
   double most = 0;
   for (const RankSpans& rank : ranks) {
     double busy = 0;
-    for (const pipeline::Span& s : rank.computed) busy += s.end - s.start;
+    for (const pipeline::TimedAction& s : rank.computed) busy += s.end - s.start;
     most = std::max(most, busy);
   }
   return length() / most - 1;
@@ -102,7 +102,7 @@ std::vector<double> Round::gaps() const {
       double waited = 0;
       while (m < rank.messages.size() && rank.messages[m].start < from) ++m;
       for (; m < rank.messages.size() && rank.messages[m].start < to; ++m) {
-        const pipeline::Span& s = rank.messages[m];
+        const pipeline::TimedAction& s = rank.messages[m];
         const bool is_wait =
             s.action.op == pipeline::Op::kRecvForward || s.action.op == pipeline::Op::kRecvBackward;
         if (is_wait) waited += s.end - s.start;

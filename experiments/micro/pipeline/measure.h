@@ -23,8 +23,8 @@ struct PipelineCase {
 
 /// What a rank did in one round, by the executor's own timeline; seconds from the round's begin.
 struct RankSpans {
-  std::vector<pipeline::Span> computed;
-  std::vector<pipeline::Span> messages;  ///< sends, and waits for what had not arrived
+  std::vector<pipeline::TimedAction> computed;
+  std::vector<pipeline::TimedAction> messages;  ///< sends, and waits for what had not arrived
 };
 
 /// One run of a timetable by all ranks.

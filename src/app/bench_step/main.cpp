@@ -115,7 +115,7 @@ Plan plan_of(const Options& o) {
 }
 
 /// Answers "run K" until "quit" or the end of the input.
-void serve(const Stepper::Run& run) {
+void serve(const Stepper::RunSteps& run) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string verb, rest;
@@ -124,7 +124,7 @@ void serve(const Stepper::Run& run) {
     if (verb == "quit") return;
     KUAFU_REQUIRE(verb == "run" && (words >> count) && count >= 1 && !(words >> rest),
                   "unknown request '", line, "': send 'run K' with K >= 1, or 'quit'");
-    const Samples s = run(count);
+    const StepSamples s = run(count);
     const Json answer = {{"samples", s.seconds},
                          {"losses", s.losses},
                          {"tensor_bytes", s.tensor_bytes},
@@ -133,7 +133,7 @@ void serve(const Stepper::Run& run) {
   }
 }
 
-Json document(const Options& o, const Plan& plan, const Samples& s) {
+Json document(const Options& o, const Plan& plan, const StepSamples& s) {
   const StepTime time = summarise(s.seconds);
   const double tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
   return {{"benchmark", "step"},
@@ -158,7 +158,7 @@ Json document(const Options& o, const Plan& plan, const Samples& s) {
           {"provenance", provenance()}};
 }
 
-void once(const Options& o, const Plan& plan, const Stepper::Run& run) {
+void once(const Options& o, const Plan& plan, const Stepper::RunSteps& run) {
   if (o.warmup > 0) run(o.warmup);
   const Json result = document(o, plan, run(o.steps));
   std::cout << result.dump() << std::endl;
@@ -191,7 +191,7 @@ int main_with(int argc, char** argv) {
                          .is_metered = !options.is_unmetered,
                          .is_mpi = options.world == worlds::kMpi,
                          .resident_before = resident});
-  stepper.lead([&](const Stepper::Run& run) {
+  stepper.lead([&](const Stepper::RunSteps& run) {
     if (options.serves) {
       serve(run);
     } else {

@@ -25,7 +25,7 @@ double now() {
 
 }  // namespace
 
-void Stepper::lead(const std::function<void(const Run&)>& lead) {
+void Stepper::lead(const std::function<void(const RunSteps&)>& lead) {
   if (options_.is_mpi) {
     run_on_mpi([&](Communicator& world) {
       KUAFU_REQUIRE(world.size() == num_ranks(plan_), "the launcher started ", world.size(),
@@ -50,7 +50,7 @@ void Stepper::lead(const std::function<void(const Run&)>& lead) {
   });
 }
 
-void Stepper::rank_body(Communicator& world, const std::function<void(const Run&)>& lead) {
+void Stepper::rank_body(Communicator& world, const std::function<void(const RunSteps&)>& lead) {
   ActionClock clock;
   std::optional<Turns> turns = turns_of(world);
   // Silent ranks that share cores hand them on where others would wait, and are timed while they
@@ -133,7 +133,7 @@ void Stepper::order(int64_t count) {
   changed_.notify_all();
 }
 
-Samples Stepper::run(const std::function<RankSamples(int64_t)>& steps, int64_t count) {
+StepSamples Stepper::run(const std::function<RankSamples(int64_t)>& steps, int64_t count) {
   order(count);
   RankSamples mine = steps(count);
   std::unique_lock lock(mutex_);
@@ -142,14 +142,14 @@ Samples Stepper::run(const std::function<RankSamples(int64_t)>& steps, int64_t c
   const auto ranks = static_cast<int>(answers_.size());
   changed_.wait(lock, [&] { return num_answers_ == ranks || has_failed_; });
   KUAFU_REQUIRE(num_answers_ == ranks, "another rank has failed");
-  Samples all = samples_of_all(count);
+  StepSamples all = samples_of_all(count);
   all.resident_bytes = {resident_peak() - options_.resident_before};  // threads share a process
   return all;
 }
 
-Samples Stepper::samples_of_all(int64_t count) const {
+StepSamples Stepper::samples_of_all(int64_t count) const {
   const auto steps_done = static_cast<size_t>(count);
-  Samples all{
+  StepSamples all{
       .seconds = is_silent_pipeline() ? limit_seconds(steps_done) : step_seconds(steps_done),
       .losses = answers_[0].losses,
       .tensor_bytes = {},
@@ -162,7 +162,7 @@ Samples Stepper::samples_of_all(int64_t count) const {
 }
 
 void Stepper::lead_by_calls(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
-                            const std::function<void(const Run&)>& lead) {
+                            const std::function<void(const RunSteps&)>& lead) {
   if (world.rank() != 0) {
     while (!together(world, steps, 0).seconds.empty()) {
     }
@@ -172,8 +172,8 @@ void Stepper::lead_by_calls(Communicator& world, const std::function<RankSamples
   together(world, steps, 0);
 }
 
-Samples Stepper::together(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
-                          int64_t count) {
+StepSamples Stepper::together(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
+                              int64_t count) {
   auto ordered = static_cast<double>(count);
   world.broadcast({&ordered, 1, DType::kF64}, 0).wait_host();
   count = static_cast<int64_t>(ordered);

@@ -22,7 +22,7 @@ struct StepperOptions {
 };
 
 /// Steps done on request.
-struct Samples {
+struct StepSamples {
   /// From the moment the last rank ended the step before to the moment the last rank ends this one.
   /// Of ranks that form a pipeline and never talk: what their actions take on a core to themselves,
   /// played by the timetable on the cores there are, so that the bubble is in it.
@@ -41,11 +41,11 @@ class Stepper {
   Stepper(const Plan& plan, const StepperOptions& options) : plan_(plan), options_(options) {}
 
   /// What rank 0 is given to ask for steps with.
-  using Run = std::function<Samples(int64_t steps)>;
+  using RunSteps = std::function<StepSamples(int64_t steps)>;
 
   /// Starts the ranks, calls `lead` on rank 0 and ends them when it returns. Rethrows the first
   /// error of any rank; in the MPI world an error ends all of them.
-  void lead(const std::function<void(const Run& run)>& lead);
+  void lead(const std::function<void(const RunSteps& run)>& lead);
 
  private:
   struct RankSamples {
@@ -56,15 +56,15 @@ class Stepper {
     std::vector<pipeline::RowSeconds> actions;  // of each step, of silent pipelines alone
   };
 
-  void rank_body(Communicator& world, const std::function<void(const Run&)>& lead);
+  void rank_body(Communicator& world, const std::function<void(const RunSteps&)>& lead);
   void follow(const std::function<RankSamples(int64_t)>& steps, int rank);
   /// Rank 0 leads, the others do what it broadcasts, until it is 0 steps.
   void lead_by_calls(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
-                     const std::function<void(const Run&)>& lead);
-  Samples together(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
-                   int64_t count);
-  Samples samples_of_all(int64_t count) const;
-  Samples run(const std::function<RankSamples(int64_t)>& steps, int64_t count);
+                     const std::function<void(const RunSteps&)>& lead);
+  StepSamples together(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
+                       int64_t count);
+  StepSamples samples_of_all(int64_t count) const;
+  StepSamples run(const std::function<RankSamples(int64_t)>& steps, int64_t count);
   bool is_silent_pipeline() const { return options_.is_silent && plan_.parallel.pipeline.size > 1; }
   std::vector<double> step_seconds(size_t count) const;
   std::vector<double> limit_seconds(size_t count) const;

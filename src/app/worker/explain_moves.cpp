@@ -42,7 +42,7 @@ void draw(const memory::UseTrace& uses, const memory::Played& played) {
     }
     const memory::Moment& moment = uses.moments[static_cast<size_t>(t)];
     for (int64_t c = 0; c < uses.num_chunks(); ++c) {
-      const memory::Use* use = memory::use_of(moment, c);
+      const memory::ChunkUse* use = memory::use_of(moment, c);
       const bool is_read = use != nullptr && memory::needs_device(use->access);
       lines[static_cast<size_t>(c)] += is_read            ? '#'
                                        : on_device.has(c) ? '+'

@@ -18,7 +18,7 @@
 namespace kuafu::fuzz {
 
 /// How a plan ended. The first five are what may happen.
-enum class Ending : uint8_t {
+enum class PlanEnding : uint8_t {
   kEqual,        ///< certified, and metered as simulated
   kRefused,      ///< before anything ran, by a message that names a key
   kOutOfMemory,  ///< of memory.device
@@ -32,14 +32,14 @@ enum class Ending : uint8_t {
   kHang,         ///< no end within the time limit
 };
 inline constexpr int kNumEndings = 11;
-std::string to_string(Ending ending);
+std::string to_string(PlanEnding ending);
 /// Throws ConfigError for a word that names none.
-Ending ending_of(const std::string& word);
+PlanEnding ending_of(const std::string& word);
 /// True for what is to be mended.
-bool is_finding(Ending ending);
+bool is_finding(PlanEnding ending);
 
-struct Outcome {
-  Ending ending = Ending::kCrash;
+struct PlanOutcome {
+  PlanEnding ending = PlanEnding::kCrash;
   std::string why;    ///< message, what differs, the end of what was printed
   std::string cause;  ///< class of a reason: the key of a refusal, the list's word of kNotRun
   int64_t ranks = 0;
@@ -49,10 +49,10 @@ struct Outcome {
 std::string cause_of_not_run(const std::string& reason);
 
 /// Real ranks that a plan can run on; each is compared with the simulated world for its transport.
-enum class World : uint8_t { kThreads, kMpi, kMpiNative };
+enum class RealWorld : uint8_t { kThreads, kMpi, kMpiNative };
 /// "threads", "mpi", "mpi-native"
-std::string to_string(World world);
-World world_of(const std::string& word);
+std::string to_string(RealWorld world);
+RealWorld world_of(const std::string& word);
 /// Those of this build, by name.
 std::vector<std::string> world_names();
 
@@ -90,7 +90,7 @@ Plan placed(const Overrides& settings, const Registries& registries,
             const std::vector<std::string>& plugins = {});
 
 /// The world of a plan of a campaign.
-World draw_world(const std::vector<World>& worlds, uint64_t seed, uint64_t index);
+RealWorld draw_world(const std::vector<RealWorld>& worlds, uint64_t seed, uint64_t index);
 
 /// Runs plans, each in a process forked for it, so that a crash or a hang is an outcome: certified
 /// and metered on real ranks, simulated, and both compared. MPI ranks are processes of their own,
@@ -105,11 +105,11 @@ class Trier {
   };
   Trier(const Registries& registries, Options options);
 
-  Outcome run(const Overrides& settings, World world);
+  PlanOutcome run(const Overrides& settings, RealWorld world);
 
  private:
-  Outcome run_apart(const Overrides& settings, World world, const MpiRanks* ranks) const;
-  Outcome run_by_mpi(const Overrides& settings, World world);
+  PlanOutcome run_apart(const Overrides& settings, RealWorld world, const MpiRanks* ranks) const;
+  PlanOutcome run_by_mpi(const Overrides& settings, RealWorld world);
 
   const Registries& registries_;
   const Options options_;
@@ -118,12 +118,12 @@ class Trier {
 
 /// Fewer and smaller settings with the same ending: keys are dropped one by one and numbers halved
 /// as long as `ending_of` says the same, at most `trials` times.
-Overrides minimise(Overrides settings, Ending wanted, int64_t trials,
-                   const std::function<Ending(const Overrides&)>& try_plan);
+Overrides minimise(Overrides settings, PlanEnding wanted, int64_t trials,
+                   const std::function<PlanEnding(const Overrides&)>& try_plan);
 
 /// `kuafu run ...` with these settings on so many ranks, to paste into a shell; `kuafu fuzz ...` for
 /// what `run` does not compare.
-std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks,
+std::string command_of(const Overrides& settings, RealWorld world, PlanEnding ending, int64_t ranks,
                        const std::vector<std::string>& plugins = {});
 
 /// A campaign as it is kept: plans of one seed, in the order of their numbers, and which program
@@ -132,13 +132,13 @@ class Record {
  public:
   /// Goes on where `folder` holds one of the same seed, ranks and worlds; refuses others.
   /// No folder: nothing is kept.
-  Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<World> worlds);
+  Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<RealWorld> worlds);
 
   /// How many there are, and with them the number of the next.
   int64_t num_plans() const { return static_cast<int64_t>(endings_.size()); }
   int64_t num_findings() const { return static_cast<int64_t>(findings_.size()); }
   /// `finding`: what there is to say about one; null elsewhere.
-  void add(World world, const Outcome& outcome, const Json& finding);
+  void add(RealWorld world, const PlanOutcome& outcome, const Json& finding);
   /// Writes result.json and README.md.
   void write() const;
   /// "9 plans: 8 equal, 1 refused"
@@ -149,12 +149,12 @@ class Record {
   void begin_block();
   Json to_json() const;
   std::string page() const;
-  int64_t count(World world, Ending ending) const;
+  int64_t count(RealWorld world, PlanEnding ending) const;
 
   const std::string folder_;
   const uint64_t seed_;
   const int64_t most_ranks_;
-  const std::vector<World> worlds_;
+  const std::vector<RealWorld> worlds_;
   std::string endings_, in_worlds_;                               ///< a letter a plan
   std::map<std::string, std::map<std::string, int64_t>> causes_;  ///< by ending
   Json findings_ = Json::array();

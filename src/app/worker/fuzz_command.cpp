@@ -29,8 +29,8 @@ Registries registries_of(const FuzzOptions& options) {
   return load_registries(with_plugins);
 }
 
-std::vector<World> worlds_of(const FuzzOptions& options) {
-  std::vector<World> worlds;
+std::vector<RealWorld> worlds_of(const FuzzOptions& options) {
+  std::vector<RealWorld> worlds;
   for (const std::string& name : options.worlds.empty() ? world_names() : options.worlds) {
     worlds.push_back(world_of(name));
   }
@@ -93,7 +93,7 @@ class Campaign {
   }
 
  private:
-  World world_of_plan(int64_t number) const {
+  RealWorld world_of_plan(int64_t number) const {
     return draw_world(worlds_, options_.seed, static_cast<uint64_t>(number));
   }
 
@@ -101,8 +101,8 @@ class Campaign {
   Json one(int64_t number) {
     Draw draw(options_.seed, static_cast<uint64_t>(number));
     const Overrides settings = draw_plan(registries_, options_.ranks, draw);
-    const World world = world_of_plan(number);
-    const Outcome outcome = trier_.run(settings, world);
+    const RealWorld world = world_of_plan(number);
+    const PlanOutcome outcome = trier_.run(settings, world);
     return {{"ending", to_string(outcome.ending)},
             {"why", first_line(outcome.why)},
             {"cause", outcome.cause},
@@ -112,7 +112,7 @@ class Campaign {
 
   /// The process that had the plan ended with it: drawing and placing happen there.
   static Json lost(const std::string& how) {
-    return {{"ending", to_string(Ending::kCrash)},
+    return {{"ending", to_string(PlanEnding::kCrash)},
             {"why", "before the run: " + how},
             {"cause", ""},
             {"ranks", 0},
@@ -120,13 +120,13 @@ class Campaign {
   }
 
   /// Command of the smallest plan that ends so; on threads where it ends so there, too.
-  std::string least(const Overrides& settings, World world, const Outcome& outcome) {
-    if (world != World::kThreads &&
-        trier_.run(settings, World::kThreads).ending == outcome.ending) {
-      world = World::kThreads;
+  std::string least(const Overrides& settings, RealWorld world, const PlanOutcome& outcome) {
+    if (world != RealWorld::kThreads &&
+        trier_.run(settings, RealWorld::kThreads).ending == outcome.ending) {
+      world = RealWorld::kThreads;
     }
     // A wrong end costs MPI ranks their start.
-    const int64_t trials = world == World::kThreads ? options_.trials : options_.trials / 8;
+    const int64_t trials = world == RealWorld::kThreads ? options_.trials : options_.trials / 8;
     const Overrides plan = minimise(settings, outcome.ending, trials, [&](const Overrides& next) {
       return trier_.run(next, world).ending;
     });
@@ -140,9 +140,9 @@ class Campaign {
 
   void take(int64_t number, const Answer& answer, Progress& progress) {
     const Json row = answer.is_lost ? lost(answer.words) : Json::parse(answer.words);
-    const World world = world_of_plan(number);
-    const Outcome outcome = {ending_of(row.at("ending")), row.at("why"), row.at("cause"),
-                             row.at("ranks")};
+    const RealWorld world = world_of_plan(number);
+    const PlanOutcome outcome = {ending_of(row.at("ending")), row.at("why"), row.at("cause"),
+                                 row.at("ranks")};
     progress.start(text("plan ", number, ", ", to_string(world)));
     Json finding;
     if (is_finding(outcome.ending)) {
@@ -160,7 +160,7 @@ class Campaign {
 
   const FuzzOptions& options_;
   const Registries registries_;
-  const std::vector<World> worlds_;
+  const std::vector<RealWorld> worlds_;
   const std::unique_ptr<FolderLock> lock_;  // before the record reads the folder
   Trier trier_;
   Record record_;
@@ -173,17 +173,18 @@ int one_plan(const FuzzOptions& options) {
   Overrides settings = options.settings;
   parse_values("", "plan",
                settings);  // a key or value that is none is wrong usage, not a plan refused
-  std::vector<World> worlds = worlds_of(options);
+  std::vector<RealWorld> worlds = worlds_of(options);
   if (options.only) {
     Draw draw(options.seed, *options.only);
     settings = draw_plan(registries, options.ranks, draw);
     worlds = {draw_world(worlds, options.seed, *options.only)};
-    std::cout << command_of(settings, worlds[0], Ending::kMetered, 0, options.plugins) << std::endl;
+    std::cout << command_of(settings, worlds[0], PlanEnding::kMetered, 0, options.plugins)
+              << std::endl;
   }
   Trier trier(registries, {options.ranks, options.timeout_s, options.plugins});
   bool is_found = false;
-  for (const World world : worlds) {
-    const Outcome outcome = trier.run(settings, world);
+  for (const RealWorld world : worlds) {
+    const PlanOutcome outcome = trier.run(settings, world);
     std::cout << to_string(world) << ": " << to_string(outcome.ending)
               << (outcome.why.empty() ? "" : ", ") << outcome.why << std::endl;
     is_found = is_found || is_finding(outcome.ending);

@@ -16,8 +16,8 @@ std::optional<std::string> halved(const std::string& value) {
 
 }  // namespace
 
-Overrides minimise(Overrides settings, Ending wanted, int64_t trials,
-                   const std::function<Ending(const Overrides&)>& try_plan) {
+Overrides minimise(Overrides settings, PlanEnding wanted, int64_t trials,
+                   const std::function<PlanEnding(const Overrides&)>& try_plan) {
   const auto take = [&](const Overrides& next) {
     if (trials-- <= 0 || try_plan(next) != wanted) return false;
     settings = next;

@@ -13,9 +13,9 @@ namespace {
 
 constexpr char kFirst = 'a';  ///< the letter of the first ending or world
 
-std::vector<std::string> names_of(const std::vector<World>& worlds) {
+std::vector<std::string> names_of(const std::vector<RealWorld>& worlds) {
   std::vector<std::string> names;
-  for (const World world : worlds) names.push_back(to_string(world));
+  for (const RealWorld world : worlds) names.push_back(to_string(world));
   return names;
 }
 
@@ -24,9 +24,9 @@ Json legend() {
   Json out = {{"endings", Json::object()}, {"worlds", Json::object()}};
   for (int i = 0; i < kNumEndings; ++i) {
     out["endings"][std::string(1, static_cast<char>(kFirst + i))] =
-        to_string(static_cast<Ending>(i));
+        to_string(static_cast<PlanEnding>(i));
   }
-  for (const World world : {World::kThreads, World::kMpi, World::kMpiNative}) {
+  for (const RealWorld world : {RealWorld::kThreads, RealWorld::kMpi, RealWorld::kMpiNative}) {
     out["worlds"][std::string(1, static_cast<char>(kFirst + static_cast<int>(world)))] =
         to_string(world);
   }
@@ -40,7 +40,7 @@ char letter(T of) {
 
 }  // namespace
 
-Record::Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<World> worlds)
+Record::Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<RealWorld> worlds)
     : folder_(std::move(folder)),
       seed_(seed),
       most_ranks_(most_ranks),
@@ -90,7 +90,7 @@ void Record::begin_block() {
   blocks_.push_back({{"first", num_plans()}, {"provenance", now_}});
 }
 
-void Record::add(World world, const Outcome& outcome, const Json& finding) {
+void Record::add(RealWorld world, const PlanOutcome& outcome, const Json& finding) {
   begin_block();
   endings_ += letter(outcome.ending);
   in_worlds_ += letter(world);
@@ -98,7 +98,7 @@ void Record::add(World world, const Outcome& outcome, const Json& finding) {
   if (!finding.is_null()) findings_.push_back(finding);
 }
 
-int64_t Record::count(World world, Ending ending) const {
+int64_t Record::count(RealWorld world, PlanEnding ending) const {
   int64_t n = 0;
   for (size_t i = 0; i < endings_.size(); ++i) {
     if (endings_[i] == letter(ending) && in_worlds_[i] == letter(world)) ++n;
@@ -108,10 +108,10 @@ int64_t Record::count(World world, Ending ending) const {
 
 Json Record::to_json() const {
   Json counts = Json::object();
-  for (const World world : worlds_) {
+  for (const RealWorld world : worlds_) {
     for (int i = 0; i < kNumEndings; ++i) {
-      const int64_t n = count(world, static_cast<Ending>(i));
-      if (n > 0) counts[to_string(world)][to_string(static_cast<Ending>(i))] = n;
+      const int64_t n = count(world, static_cast<PlanEnding>(i));
+      if (n > 0) counts[to_string(world)][to_string(static_cast<PlanEnding>(i))] = n;
     }
   }
   return {{"seed", seed_},
@@ -129,7 +129,7 @@ Json Record::to_json() const {
 
 std::string Record::page() const {
   std::string worlds;  // as options, where they are not all of this build
-  for (const World world : worlds_) {
+  for (const RealWorld world : worlds_) {
     if (names_of(worlds_) != world_names()) worlds += text(" --world ", to_string(world));
   }
   std::string out =
@@ -151,12 +151,14 @@ std::string Record::page() const {
              made["compiler"].get<std::string>(), ", ", made["cpu_model"].get<std::string>());
   }
   out += "\n\n| ending |";
-  for (const World world : worlds_) out += text(" ", to_string(world), " |");
+  for (const RealWorld world : worlds_) out += text(" ", to_string(world), " |");
   out += "\n|---|";
   for (size_t i = 0; i < worlds_.size(); ++i) out += "---|";
   for (int i = 0; i < kNumEndings; ++i) {
-    std::string row = text("\n| ", to_string(static_cast<Ending>(i)), " |");
-    for (const World world : worlds_) row += text(" ", count(world, static_cast<Ending>(i)), " |");
+    std::string row = text("\n| ", to_string(static_cast<PlanEnding>(i)), " |");
+    for (const RealWorld world : worlds_) {
+      row += text(" ", count(world, static_cast<PlanEnding>(i)), " |");
+    }
     out += row;
   }
   for (const auto& [ending, causes] : causes_) {
@@ -182,8 +184,8 @@ void Record::write() const {
 std::string Record::describe() const {
   std::string out = text(num_plans(), " plans:");
   for (int i = 0; i < kNumEndings; ++i) {
-    const auto n = std::count(endings_.begin(), endings_.end(), letter(static_cast<Ending>(i)));
-    if (n > 0) out += text(" ", n, " ", to_string(static_cast<Ending>(i)), ",");
+    const auto n = std::count(endings_.begin(), endings_.end(), letter(static_cast<PlanEnding>(i)));
+    if (n > 0) out += text(" ", n, " ", to_string(static_cast<PlanEnding>(i)), ",");
   }
   if (endings_.empty()) return out + " none";
   out.pop_back();

@@ -26,14 +26,14 @@ namespace {
 
 constexpr size_t kLongestReason = 4000;  ///< bytes
 
-Outcome judged(const Certificate& c) {
-  if (c.verdict == "equal") return {Ending::kEqual, "", "", 0};
+PlanOutcome judged(const Certificate& c) {
+  if (c.verdict == "equal") return {PlanEnding::kEqual, "", "", 0};
   if (c.verdict == "not_run") {
     const std::string cause = cause_of_not_run(c.reason);
-    return {cause.empty() ? Ending::kUnexplained : Ending::kNotRun, c.reason, cause, 0};
+    return {cause.empty() ? PlanEnding::kUnexplained : PlanEnding::kNotRun, c.reason, cause, 0};
   }
-  return {Ending::kDifferent, text("certificate ", c.describe(), "; native ", c.native.describe()),
-          "", 0};
+  return {PlanEnding::kDifferent,
+          text("certificate ", c.describe(), "; native ", c.native.describe()), "", 0};
 }
 
 /// The key that a refusal names first; "" where it names none.
@@ -52,32 +52,32 @@ std::string key_in(const std::string& message) {
   return first;
 }
 
-Outcome refused(const std::string& message) {
+PlanOutcome refused(const std::string& message) {
   const std::string key = key_in(message);
-  if (key.empty()) return {Ending::kError, "refused without naming a key: " + message, "", 0};
-  return {Ending::kRefused, message, key, 0};
+  if (key.empty()) return {PlanEnding::kError, "refused without naming a key: " + message, "", 0};
+  return {PlanEnding::kRefused, message, key, 0};
 }
 
-Transport transport_of(World world) {
-  return world == World::kMpi ? Transport::kMpi : Transport::kThreads;
+Transport transport_of(RealWorld world) {
+  return world == RealWorld::kMpi ? Transport::kMpi : Transport::kThreads;
 }
 
 /// A plan that is over its budget must be over it simulated too.
-Outcome out_of_memory(const Plan& plan, const Registries& registries, World world,
-                      const std::string& why) {
-  const Outcome out{Ending::kOutOfMemory, why, "", 0};
+PlanOutcome out_of_memory(const Plan& plan, const Registries& registries, RealWorld world,
+                          const std::string& why) {
+  const PlanOutcome out{PlanEnding::kOutOfMemory, why, "", 0};
   if (!can_simulate(plan)) return out;
   try {
     simulate(plan, registries, transport_of(world));
   } catch (const OutOfMemory&) {
     return out;
   }
-  return {Ending::kMetered, "simulated, the plan keeps to its budget, and not on its ranks: " + why,
-          "", 0};
+  return {PlanEnding::kMetered,
+          "simulated, the plan keeps to its budget, and not on its ranks: " + why, "", 0};
 }
 
-Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRanks* ranks,
-                   World world, const Trier::Options& options) {
+PlanOutcome run_placed(const Plan& plan, const Registries& registries, const MpiRanks* ranks,
+                       RealWorld world, const Trier::Options& options) {
   std::vector<RankResult> real;
   try {
     const std::chrono::milliseconds longest(static_cast<int64_t>(500 * options.timeout_s));
@@ -88,22 +88,22 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
     if (!plan.memory.device && !plan.memory.host && !plan.memory.disk) throw;
     return out_of_memory(plan, registries, world, what_of(e));
   } catch (const RankDied& e) {
-    return {Ending::kCrash, what_of(e), "", 0};
+    return {PlanEnding::kCrash, what_of(e), "", 0};
   } catch (const ConfigError& e) {
     const bool is_over = std::strstr(e.what(), "training diverged") != nullptr;
-    return {is_over ? Ending::kDiverged : Ending::kError, what_of(e), "", 0};
+    return {is_over ? PlanEnding::kDiverged : PlanEnding::kError, what_of(e), "", 0};
   }
-  const Outcome proven = judged(real[0].certificate);
+  const PlanOutcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
-  if (!real[0].diverged.empty()) return {Ending::kDiverged, real[0].diverged, "", 0};
+  if (!real[0].diverged.empty()) return {PlanEnding::kDiverged, real[0].diverged, "", 0};
   if (!can_simulate(plan)) return proven;
   const std::string what = difference(plan, registries, real, transport_of(world));
-  return what.empty() ? proven : Outcome{Ending::kMetered, what, "", 0};
+  return what.empty() ? proven : PlanOutcome{PlanEnding::kMetered, what, "", 0};
 }
 
 /// In this process, but for MPI ranks.
-Outcome run_here(const Overrides& settings, const Registries& registries, const MpiRanks* ranks,
-                 World world, const Trier::Options& options) {
+PlanOutcome run_here(const Overrides& settings, const Registries& registries, const MpiRanks* ranks,
+                     RealWorld world, const Trier::Options& options) {
   Plan plan;
   try {
     plan = placed(settings, registries, options.plugins);
@@ -112,31 +112,32 @@ Outcome run_here(const Overrides& settings, const Registries& registries, const 
   } catch (const ConfigError& e) {  // Refused is one too
     return refused(what_of(e));
   } catch (const std::exception& e) {
-    return {Ending::kError, text("before the run: ", what_of(e)), "", 0};
+    return {PlanEnding::kError, text("before the run: ", what_of(e)), "", 0};
   }
-  Outcome out;
+  PlanOutcome out;
   try {
     out = with_plugins(options.plugins,
                        [&] { return run_placed(plan, registries, ranks, world, options); });
   } catch (const std::exception& e) {
-    out = {Ending::kError, what_of(e), "", 0};
+    out = {PlanEnding::kError, what_of(e), "", 0};
   }
   out.ranks = num_ranks(plan);
   return out;
 }
 
-std::string words_of(const Outcome& o) {
+std::string words_of(const PlanOutcome& o) {
   return json_line({to_string(o.ending), o.why.substr(0, kLongestReason), o.cause, o.ranks});
 }
 
-Outcome outcome_of(const std::string& words) {
+PlanOutcome outcome_of(const std::string& words) {
   const Json j = Json::parse(words);
   return {ending_of(j.at(0)), j.at(1), j.at(2), j.at(3)};
 }
 
 /// True where MPI ranks have come to the end of the plan, all of them.
-bool is_over(Ending ending) {
-  return ending != Ending::kOutOfMemory && ending != Ending::kDiverged && ending < Ending::kError;
+bool is_over(PlanEnding ending) {
+  return ending != PlanEnding::kOutOfMemory && ending != PlanEnding::kDiverged &&
+         ending < PlanEnding::kError;
 }
 
 }  // namespace
@@ -147,30 +148,31 @@ Trier::Trier(const Registries& registries, Options options)
       own_({options_.most_ranks, MpiCollectives::kOwn, options_.plugins}),
       native_({options_.most_ranks, MpiCollectives::kNative, options_.plugins}) {}
 
-Outcome Trier::run(const Overrides& settings, World world) {
-  return world == World::kThreads ? run_apart(settings, world, nullptr)
-                                  : run_by_mpi(settings, world);
+PlanOutcome Trier::run(const Overrides& settings, RealWorld world) {
+  return world == RealWorld::kThreads ? run_apart(settings, world, nullptr)
+                                      : run_by_mpi(settings, world);
 }
 
-Outcome Trier::run_by_mpi(const Overrides& settings, World world) {
-  MpiRanks& ranks = world == World::kMpi ? own_ : native_;
+PlanOutcome Trier::run_by_mpi(const Overrides& settings, RealWorld world) {
+  MpiRanks& ranks = world == RealWorld::kMpi ? own_ : native_;
   const auto try_once = [&] {
     ranks.prepare();
-    const Outcome outcome = run_apart(settings, world, &ranks);
+    const PlanOutcome outcome = run_apart(settings, world, &ranks);
     if (!is_over(outcome.ending)) ranks.stop();
     return outcome;
   };
-  Outcome first = try_once();
+  PlanOutcome first = try_once();
   if (!is_finding(first.ending)) return first;
   ranks.stop();
-  Outcome alone = try_once();
+  PlanOutcome alone = try_once();
   if (alone.ending == first.ending) return alone;
   first.why = text("only on ranks that ran other plans before (alone: ", to_string(alone.ending),
                    "): ", first.why);
   return first;
 }
 
-Outcome Trier::run_apart(const Overrides& settings, World world, const MpiRanks* ranks) const {
+PlanOutcome Trier::run_apart(const Overrides& settings, RealWorld world,
+                             const MpiRanks* ranks) const {
   auto [ours, theirs] = make_line();
   const pid_t owner = ::getpid(), child = ::fork();
   KUAFU_REQUIRE(child >= 0, "no process for a plan: ", std::strerror(errno));
@@ -191,8 +193,8 @@ Outcome Trier::run_apart(const Overrides& settings, World world, const MpiRanks*
   const auto words = receive(ours);
   int status = 0;
   ::waitpid(child, &status, 0);
-  if (is_late) return {Ending::kHang, text("no end in ", options_.timeout_s, " s"), "", 0};
-  if (!words) return {Ending::kCrash, "the process " + ended(status), "", 0};
+  if (is_late) return {PlanEnding::kHang, text("no end in ", options_.timeout_s, " s"), "", 0};
+  if (!words) return {PlanEnding::kCrash, "the process " + ended(status), "", 0};
   return outcome_of(*words);
 }
 

@@ -36,13 +36,13 @@ size_t place_of(const std::array<const char*, N>& words, const std::string& word
 
 }  // namespace
 
-std::string to_string(Ending ending) { return kEndings.at(static_cast<size_t>(ending)); }
+std::string to_string(PlanEnding ending) { return kEndings.at(static_cast<size_t>(ending)); }
 
-Ending ending_of(const std::string& word) {
-  return static_cast<Ending>(place_of(kEndings, word, "ending of a plan"));
+PlanEnding ending_of(const std::string& word) {
+  return static_cast<PlanEnding>(place_of(kEndings, word, "ending of a plan"));
 }
 
-bool is_finding(Ending ending) { return ending > Ending::kNotRun; }
+bool is_finding(PlanEnding ending) { return ending > PlanEnding::kNotRun; }
 
 std::string cause_of_not_run(const std::string& reason) {
   for (const auto& [part, name] : kReasons) {
@@ -51,34 +51,34 @@ std::string cause_of_not_run(const std::string& reason) {
   return {};
 }
 
-std::string to_string(World world) { return kWorlds.at(static_cast<size_t>(world)); }
+std::string to_string(RealWorld world) { return kWorlds.at(static_cast<size_t>(world)); }
 
-World world_of(const std::string& word) {
-  return static_cast<World>(place_of(kWorlds, word, "world of real ranks"));
+RealWorld world_of(const std::string& word) {
+  return static_cast<RealWorld>(place_of(kWorlds, word, "world of real ranks"));
 }
 
 std::vector<std::string> world_names() {
   return {kWorlds.begin(), kWorlds.begin() + (build_info::kMpi.found ? 3 : 1)};
 }
 
-World draw_world(const std::vector<World>& worlds, uint64_t seed, uint64_t index) {
+RealWorld draw_world(const std::vector<RealWorld>& worlds, uint64_t seed, uint64_t index) {
   // A stream of its own: plans are the same whatever the worlds.
   Draw draw(seed, index | uint64_t{1} << 63);
   return draw.one_of(worlds);
 }
 
-std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks,
+std::string command_of(const Overrides& settings, RealWorld world, PlanEnding ending, int64_t ranks,
                        const std::vector<std::string>& plugins) {
-  const bool is_run = ending != Ending::kMetered;
+  const bool is_run = ending != PlanEnding::kMetered;
   const KernelChoice kernels = kernel_choice();
   std::string out =
       kernels == KernelChoice::kOwn ? "" : text("KUAFU_KERNELS=", to_string(kernels), " ");
   out += is_run ? "kuafu run /dev/null --certify" : "kuafu fuzz";
   if (!is_run) {
     out += " --world " + to_string(world);
-  } else if (world != World::kThreads) {
+  } else if (world != RealWorld::kThreads) {
     out += text(" --world mpi --ranks ", ranks);
-    if (world == World::kMpiNative) out += " --mpi-collectives native";
+    if (world == RealWorld::kMpiNative) out += " --mpi-collectives native";
   }
   for (const std::string& plugin : plugins) out += " --plugin " + plugin;
   for (const auto& [key, value] : settings) {

@@ -17,7 +17,7 @@ namespace kuafu::matrix {
 
 /// One value of a dimension: a word, what it sets in a plan, and how many replicas and micro-batches
 /// it needs to mean anything.
-struct Value {
+struct DimensionValue {
   std::string name;
   Overrides overrides = {};
   int64_t replicas = 1, micro_batches = 1;
@@ -27,20 +27,20 @@ struct Value {
 /// Something a plan chooses. The first value is the default.
 struct Dimension {
   std::string name;
-  std::vector<Value> values;
+  std::vector<DimensionValue> values;
 };
 
 /// Values chosen for two or three dimensions: indices into dimensions and their values.
-struct Choice {
+struct ChosenValue {
   size_t dimension = 0, value = 0;
-  bool operator==(const Choice&) const = default;
+  bool operator==(const ChosenValue&) const = default;
 };
-using Combination = std::vector<Choice>;
+using Combination = std::vector<ChosenValue>;
 
 enum class Status : uint8_t { kEqual, kRefused, kDifferent };
 std::string to_string(Status status);
 
-struct Outcome {
+struct CellOutcome {
   Status status = Status::kDifferent;
   std::string why;  ///< of a refusal; what differs
   int64_t ranks = 0;
@@ -49,9 +49,9 @@ struct Outcome {
   std::string why_far = {};                  ///< of either, where it says so
 };
 
-struct Case {
+struct Cell {
   Combination combination;
-  Outcome outcome;
+  CellOutcome outcome;
 };
 
 /// Scheme and mode of single layers, sequence, experts, schedule, ZeRO, how replicas agree, order,
@@ -87,8 +87,8 @@ Circumstances circumstances_of(const std::vector<Dimension>& dims, const Combina
 std::string name_of(const std::vector<Dimension>& dims, const Combination& combination);
 
 /// An outcome as it travels between processes, and back.
-std::string words_of(const Outcome& outcome);
-Outcome outcome_of(const std::string& words);
+std::string words_of(const CellOutcome& outcome);
+CellOutcome outcome_of(const std::string& words);
 
 /// The plan of settings, resolved and placed. The budget of one with tiers, which no plan needs, is
 /// replaced by one that makes its policy choose. Throws what refuses it.
@@ -96,23 +96,23 @@ Plan placed(const Overrides& settings, const Registries& registries);
 
 /// Runs combinations one after the other, in this process but for MPI ranks; what is asked twice
 /// runs once.
-class Runner {
+class MatrixRunner {
  public:
-  /// `folder` takes what is done, so that another Runner of the same program goes on there.
-  Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins);
+  /// `folder` takes what is done, so that another MatrixRunner of the same program goes on there.
+  MatrixRunner(const Registries& registries, std::string folder, std::vector<std::string> plugins);
 
   /// The outcome of a small plan: refused when it is read or placed; certified on threads or MPI,
   /// where it is resumed as run_resumed() does; metered in the simulated world as on threads. Throws
   /// Unwritten where `folder` does not take it.
-  Outcome run(const Overrides& settings, const Circumstances& how);
+  CellOutcome run(const Overrides& settings, const Circumstances& how);
 
  private:
-  Outcome judge(const Overrides& settings, const Plan& plan, const Circumstances& how);
-  Outcome run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how);
+  CellOutcome judge(const Overrides& settings, const Plan& plan, const Circumstances& how);
+  CellOutcome run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how);
   std::vector<RankResult> run_ranks(const Plan& plan, const std::string& world,
                                     const TrialOptions& options);
-  void keep(const std::string& key, const Outcome& outcome);
-  Outcome metered_alike(const Plan& plan) const;
+  void keep(const std::string& key, const CellOutcome& outcome);
+  CellOutcome metered_alike(const Plan& plan) const;
   std::vector<RankResult> run_by_mpi(const Plan& plan, const TrialOptions& options);
 
   /// Reads what an earlier call with the same program, or another process of this one, has added.
@@ -122,15 +122,15 @@ class Runner {
   std::string folder_;
   const std::vector<std::string> plugins_;
   MpiRanks ranks_;
-  int64_t num_read_ = 0;                 ///< bytes of the file of outcomes
-  std::map<std::string, Outcome> done_;  ///< by plan hash, world and resumption
+  int64_t num_read_ = 0;                     ///< bytes of the file of outcomes
+  std::map<std::string, CellOutcome> done_;  ///< by plan hash, world and resumption
 };
 
 /// The whole record.
-Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed);
+Json to_json(const std::vector<Dimension>& dims, const std::vector<Cell>& cases, uint64_t seed);
 /// A page: one table for each pair of dimensions, reasons of refusals below. `part`: the options that chose
 /// a part of all combinations; empty: all are there.
-std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
+std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Cell>& cases,
                         uint64_t seed, const std::string& part);
 
 }  // namespace kuafu::matrix

@@ -161,10 +161,10 @@ Dimension schedules(const Registries& registries) {
       } catch (...) {  // a plug-in's, of which its combinations tell
         if (chunks > 1) continue;
       }
-      Value value{chunks == 1 ? name : text(name, " x ", chunks),
-                  {{"parallel.pipeline.size", text(kRanks)},
-                   {"parallel.pipeline.schedule", name},
-                   {"parallel.pipeline.chunks", text(chunks)}}};
+      DimensionValue value{chunks == 1 ? name : text(name, " x ", chunks),
+                           {{"parallel.pipeline.size", text(kRanks)},
+                            {"parallel.pipeline.schedule", name},
+                            {"parallel.pipeline.chunks", text(chunks)}}};
       // Embedding, layers and head are blocks; each stage has one.
       const int layers = kRanks * chunks - 2;
       if (layers > 2) value.overrides.emplace_back("model.layers", text(layers));
@@ -187,7 +187,7 @@ Dimension zero_stages() {
 Dimension replica_modes() {
   Dimension out{"data mode", {}};
   for (const std::string& mode : plan::find_key("parallel.data.mode")->choices) {
-    Value value{mode, {{"parallel.data.mode", mode}}, 2};
+    DimensionValue value{mode, {{"parallel.data.mode", mode}}, 2};
     if (mode == "hierarchical") {  // two nodes of two replicas
       value.replicas = 4;
       value.overrides.emplace_back("cluster.ranks_per_node", "2");
@@ -225,7 +225,7 @@ Dimension train_steps() {
 Dimension models(const Registries& registries) {
   Dimension out{"model", {}};
   for (const std::string& name : registries.models.names()) {
-    Value value{name, {{"model.kind", name}}};
+    DimensionValue value{name, {{"model.kind", name}}};
     const Overrides small = small_model(name);
     value.overrides.insert(value.overrides.end(), small.begin(), small.end());
     out.values.push_back(value);
@@ -242,23 +242,23 @@ Dimension optimizers(const Registries& registries) {
 }
 
 /// Chunks small enough that every model has many. A budget that no plan needs stands for the one
-/// that Runner finds, in which a plan is short of memory.
+/// that MatrixRunner finds, in which a plan is short of memory.
 Dimension policies(const Registries& registries) {
   Dimension out{"policy", {{MemoryPlan{}.policy}}};
   for (const memory::PolicyKind& kind : registries.choices().policies) {
     if (!kind.lacks.empty()) continue;
-    Value value{kind.name, {{"memory.policy", kind.name}, {"memory.chunk_size", "2KiB"}}};
+    DimensionValue value{kind.name, {{"memory.policy", kind.name}, {"memory.chunk_size", "2KiB"}}};
     if (kind.needs_budget) value.overrides.emplace_back("memory.device", "1TB");
     out.values.push_back(value);
   }
-  Value on_disk = out.values.at(1);  // the slots, whoever chooses about parameters
+  DimensionValue on_disk = out.values.at(1);  // the slots, whoever chooses about parameters
   on_disk.name = text(on_disk.name, ", disk");
   on_disk.overrides.emplace_back("memory.disk_path", "/var/tmp");
   out.values.push_back(on_disk);
   on_disk.name += " of gradients";
   on_disk.overrides.emplace_back("memory.gradients", "disk");
   out.values.push_back(on_disk);
-  Value activations = out.values.at(1);
+  DimensionValue activations = out.values.at(1);
   activations.name = text(activations.name, ", activations");
   activations.overrides.push_back(kInputsAway);
   out.values.push_back(activations);
@@ -311,15 +311,15 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
   Overrides out = kSmall;
   const bool names_model =
       std::any_of(combination.begin(), combination.end(),
-                  [&](const Choice& c) { return dims[c.dimension].name == "model"; });
+                  [&](const ChosenValue& c) { return dims[c.dimension].name == "model"; });
   if (!names_model) {
     const Overrides small = small_model(model_kinds::kGpt);
     out.insert(out.end(), small.begin(), small.end());
   }
   // Dimensions in their order: a model that is named stands where experts have set one.
   int64_t replicas = 1, micro_batches = 1, exactly = 0;
-  for (const Choice& choice : combination) {
-    const Value& value = dims[choice.dimension].values[choice.value];
+  for (const ChosenValue& choice : combination) {
+    const DimensionValue& value = dims[choice.dimension].values[choice.value];
     out.insert(out.end(), value.overrides.begin(), value.overrides.end());
     replicas = std::max(replicas, value.replicas);
     micro_batches = std::max(micro_batches, value.micro_batches);

@@ -9,7 +9,7 @@ namespace kuafu::matrix {
 
 std::string name_of(const std::vector<Dimension>& dims, const Combination& combination) {
   std::string out;
-  for (const Choice& choice : combination) {
+  for (const ChosenValue& choice : combination) {
     out += text(out.empty() ? "" : " ", dims[choice.dimension].name, "=",
                 dims[choice.dimension].values[choice.value].name);
   }
@@ -18,7 +18,7 @@ std::string name_of(const std::vector<Dimension>& dims, const Combination& combi
 
 Circumstances circumstances_of(const std::vector<Dimension>& dims, const Combination& combination) {
   Circumstances out;
-  for (const Choice& choice : combination) {
+  for (const ChosenValue& choice : combination) {
     const Dimension& dimension = dims[choice.dimension];
     if (dimension.name == "world") out.world = dimension.values[choice.value].name;
     if (dimension.name == "resumed") out.resumed = dimension.values[choice.value].name;
@@ -50,7 +50,7 @@ std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_
       rest.erase(one);
     }
     std::sort(triple.begin(), triple.end(),
-              [](const Choice& a, const Choice& b) { return a.dimension < b.dimension; });
+              [](const ChosenValue& a, const ChosenValue& b) { return a.dimension < b.dimension; });
     if (met.insert(name_of(dims, triple)).second) out.push_back(triple);
   }
   return out;

@@ -25,7 +25,7 @@ using namespace matrix;
 
 /// What a combination has of a dimension: the first value where it is none of its choices.
 const std::string& value_of(const Dimension& dimension, size_t number, const Combination& of) {
-  for (const Choice& choice : of) {
+  for (const ChosenValue& choice : of) {
     if (choice.dimension == number) return dimension.values[choice.value].name;
   }
   return dimension.values.front().name;
@@ -53,7 +53,7 @@ void check_filters(const std::vector<Dimension>& dims, const Overrides& filters)
     for (const Dimension& dimension : dims) {
       names.push_back(dimension.name);
       if (dimension.name != name) continue;
-      for (const Value& one : dimension.values) values.push_back(one.name);
+      for (const DimensionValue& one : dimension.values) values.push_back(one.name);
     }
     KUAFU_REQUIRE(!values.empty(), "--filter ", name, "=", value, ": no dimension ",
                   in_quotes(name), "; nearest: ", in_quotes(nearest(name, names)),
@@ -78,10 +78,10 @@ void take_share(const std::vector<Dimension>& dims, std::vector<Combination>& al
   for (size_t i = 0; i < all.size(); ++i) order.emplace_back(drawn(name_of(dims, all[i]), seed), i);
   std::sort(order.begin(), order.end());
   std::vector<bool> is_taken(all.size()), is_met(dims.size());
-  const auto is_new = [&](const Choice& c) { return c.value != 0 && !is_met[c.dimension]; };
+  const auto is_new = [&](const ChosenValue& c) { return c.value != 0 && !is_met[c.dimension]; };
   const auto take = [&](size_t i) {
     is_taken[i] = true;
-    for (const Choice& c : all[i]) is_met[c.dimension] = is_met[c.dimension] || c.value != 0;
+    for (const ChosenValue& c : all[i]) is_met[c.dimension] = is_met[c.dimension] || c.value != 0;
   };
   for (const auto& [number, i] : order) {
     if (number < share || std::all_of(all[i].begin(), all[i].end(), is_new)) take(i);
@@ -115,7 +115,7 @@ int matrix_command(const MatrixOptions& options) {
   std::vector<Combination> wanted = combinations(dims, options.triples, options.seed);
   std::erase_if(wanted, [&](const Combination& c) { return !passes(dims, c, options.filters); });
   take_share(dims, wanted, options.share, options.seed);
-  std::vector<Case> cases;
+  std::vector<Cell> cases;
   for (Combination& one : wanted) cases.push_back({std::move(one), {}});
   KUAFU_REQUIRE(!cases.empty(), "no combination is left; take a larger --share or fewer --filter");
 
@@ -123,7 +123,7 @@ int matrix_command(const MatrixOptions& options) {
   const FolderLock lock(options.out);
   const std::string scratch = options.out + "/.matrix";
   make_writable_folder(scratch);
-  Runner runner(registries, scratch, options.plugins);
+  MatrixRunner runner(registries, scratch, options.plugins);
   Progress progress(std::cerr, progress_options_of_stderr(static_cast<int64_t>(cases.size()), 0));
   int64_t num_different = 0;
   int64_t num_done = 0;
@@ -137,10 +137,11 @@ int matrix_command(const MatrixOptions& options) {
            },
        .take =
            [&](int64_t i, const Answer& answer) {
-             Case& one = cases[static_cast<size_t>(i)];
+             Cell& one = cases[static_cast<size_t>(i)];
              const std::string name = name_of(dims, one.combination);
              progress.start(name);
-             one.outcome = answer.is_lost ? Outcome{.why = answer.words} : outcome_of(answer.words);
+             one.outcome =
+                 answer.is_lost ? CellOutcome{.why = answer.words} : outcome_of(answer.words);
              if (one.outcome.status == Status::kDifferent) {
                progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
                ++num_different;

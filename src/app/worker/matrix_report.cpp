@@ -33,7 +33,7 @@ class Notes {
   std::vector<std::string> all_;
 };
 
-std::string cell(const Outcome& outcome, Notes& notes) {
+std::string cell(const CellOutcome& outcome, Notes& notes) {
   switch (outcome.status) {
     case Status::kEqual:
       return "equal";
@@ -47,10 +47,10 @@ std::string cell(const Outcome& outcome, Notes& notes) {
 
 /// The table of a pair of dimensions; empty where no case of it ran.
 std::string table(const std::vector<Dimension>& dims, size_t a, size_t b,
-                  const std::vector<Case>& cases, Notes& notes) {
-  const auto find = [&](size_t i, size_t j) -> const Case* {
+                  const std::vector<Cell>& cases, Notes& notes) {
+  const auto find = [&](size_t i, size_t j) -> const Cell* {
     const Combination wanted = {{a, i}, {b, j}};
-    for (const Case& one : cases) {
+    for (const Cell& one : cases) {
       if (one.combination == wanted) return &one;
     }
     return nullptr;
@@ -60,7 +60,7 @@ std::string table(const std::vector<Dimension>& dims, size_t a, size_t b,
     std::string row;
     bool has_any = false;
     for (size_t j = 0; j < dims[b].values.size(); ++j) {
-      const Case* one = find(i, j);
+      const Cell* one = find(i, j);
       has_any = has_any || one != nullptr;
       row += text(" ", one == nullptr ? "" : cell(one->outcome, notes), " |");
     }
@@ -68,17 +68,17 @@ std::string table(const std::vector<Dimension>& dims, size_t a, size_t b,
   }
   if (rows.empty()) return {};
   std::string head = text("| ", dims[a].name, " \\ ", dims[b].name, " |"), line = "|---|";
-  for (const Value& value : dims[b].values) {
+  for (const DimensionValue& value : dims[b].values) {
     head += text(" ", value.name, " |");
     line += "---|";
   }
   return text("\n", head, "\n", line, "\n", rows);
 }
 
-std::string counts(const std::vector<Case>& cases, size_t size) {
+std::string counts(const std::vector<Cell>& cases, size_t size) {
   std::vector<std::string> words;
   for (const Status status : {Status::kEqual, Status::kRefused, Status::kDifferent}) {
-    const auto n = std::count_if(cases.begin(), cases.end(), [&](const Case& c) {
+    const auto n = std::count_if(cases.begin(), cases.end(), [&](const Cell& c) {
       return c.combination.size() == size && c.outcome.status == status;
     });
     words.push_back(text(n, " ", to_string(status)));
@@ -88,10 +88,10 @@ std::string counts(const std::vector<Case>& cases, size_t size) {
 
 /// How near errors came to their bounds: the least and the largest ratio of both parts of the
 /// certificates, and of how many it is above kFarRatio without a reason.
-Json bounds_of(const std::vector<Case>& cases) {
+Json bounds_of(const std::vector<Cell>& cases) {
   double least = 0, largest = 0;
   int64_t unexplained = 0;
-  for (const Case& one : cases) {
+  for (const Cell& one : cases) {
     for (const double ratio : {one.outcome.ratio, one.outcome.native_ratio}) {
       if (ratio <= 0) continue;  // nothing compared, or no error
       least = least == 0 ? ratio : std::min(least, ratio);
@@ -116,23 +116,23 @@ std::string to_string(Status status) {
   return {};
 }
 
-Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed) {
+Json to_json(const std::vector<Dimension>& dims, const std::vector<Cell>& cases, uint64_t seed) {
   Json out;
   out["provenance"] = provenance();
   out["seed"] = seed;
   for (const Dimension& dimension : dims) {
-    for (const Value& value : dimension.values) {
+    for (const DimensionValue& value : dimension.values) {
       out["dimensions"][dimension.name].push_back(value.name);
     }
   }
   out["bounds"] = bounds_of(cases);
   out["cases"] = Json::array();
-  for (const Case& one : cases) {
+  for (const Cell& one : cases) {
     Json values = Json::object();
-    for (const Choice& c : one.combination) {
+    for (const ChosenValue& c : one.combination) {
       values[dims[c.dimension].name] = dims[c.dimension].values[c.value].name;
     }
-    const Outcome& o = one.outcome;
+    const CellOutcome& o = one.outcome;
     Json row = {{"values", values}, {"status", to_string(o.status)}, {"ranks", o.ranks}};
     if (!o.why.empty()) row["why"] = o.why;
     if (o.tolerance > 0) {
@@ -147,7 +147,7 @@ Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
   return out;
 }
 
-std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
+std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Cell>& cases,
                         uint64_t seed, const std::string& part) {
   Notes notes;
   std::string out = text(
@@ -171,7 +171,7 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
     for (size_t b = a + 1; b < dims.size(); ++b) out += table(dims, a, b, cases, notes);
   }
   std::string triples;
-  for (const Case& one : cases) {
+  for (const Cell& one : cases) {
     if (one.combination.size() != 3 || one.outcome.status == Status::kEqual) continue;
     triples += text("| ", name_of(dims, one.combination), " | ", cell(one.outcome, notes), " |\n");
   }

@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* kDoneFile = "done.jsonl";
 
-Outcome judged(const Certificate& c) {
-  Outcome out;
+CellOutcome judged(const Certificate& c) {
+  CellOutcome out;
   out.gradient_error = c.gradient.error;
   out.tolerance = c.gradient.bound;
   out.ratio = c.ratio();
@@ -53,7 +53,7 @@ void check_resumption(const Circumstances& how) {
 }
 
 /// What a plan with tiers may not do, equal or not: leave everything where it was.
-Outcome with_moves(Outcome out, const Plan& plan, const std::vector<RankResult>& ranks) {
+CellOutcome with_moves(CellOutcome out, const Plan& plan, const std::vector<RankResult>& ranks) {
   const auto moved = [](const RankResult& r) { return r.moves.step_to_device > 0; };
   if (!plan.memory.has_tiers() || std::any_of(ranks.begin(), ranks.end(), moved)) return out;
   out.status = Status::kDifferent;
@@ -70,25 +70,26 @@ Status status_of(const std::string& word) {
 
 }  // namespace
 
-std::string words_of(const Outcome& o) {
+std::string words_of(const CellOutcome& o) {
   return json_line({to_string(o.status), o.why, o.ranks, o.gradient_error, o.tolerance, o.ratio,
                     o.native_ratio, o.why_far});
 }
 
-Outcome outcome_of(const std::string& words) {
+CellOutcome outcome_of(const std::string& words) {
   const Json j = Json::parse(words);
   const auto number = [&](size_t i) { return j.at(i).is_number() ? j.at(i).get<double>() : 0; };
   return {status_of(j.at(0)), j.at(1),   j.at(2),   number(3),
           number(4),          number(5), number(6), j.at(7)};
 }
 
-Runner::Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins)
+MatrixRunner::MatrixRunner(const Registries& registries, std::string folder,
+                           std::vector<std::string> plugins)
     : registries_(registries),
       folder_(std::move(folder)),
       plugins_(std::move(plugins)),
       ranks_({4, {}, plugins_}) {}
 
-void Runner::go_on() {
+void MatrixRunner::go_on() {
   std::ifstream file(folder_ + "/" + kDoneFile);
   file.seekg(num_read_);
   for (std::string line; std::getline(file, line) && !file.eof();) {  // a whole line
@@ -99,7 +100,7 @@ void Runner::go_on() {
   }
 }
 
-Outcome Runner::run(const Overrides& settings, const Circumstances& how) {
+CellOutcome MatrixRunner::run(const Overrides& settings, const Circumstances& how) {
   Plan plan;
   try {
     with_plugins(plugins_, [&] {
@@ -116,13 +117,14 @@ Outcome Runner::run(const Overrides& settings, const Circumstances& how) {
   go_on();
   const auto found = done_.find(key);
   if (found != done_.end()) return found->second;
-  Outcome out = judge(settings, plan, how);
+  CellOutcome out = judge(settings, plan, how);
   out.ranks = num_ranks(plan);
   keep(key, out);
   return out;
 }
 
-Outcome Runner::judge(const Overrides& settings, const Plan& plan, const Circumstances& how) {
+CellOutcome MatrixRunner::judge(const Overrides& settings, const Plan& plan,
+                                const Circumstances& how) {
   try {
     return with_plugins(plugins_, [&] { return run_plan(settings, plan, how); });
   } catch (const SaveFailed& e) {
@@ -134,7 +136,7 @@ Outcome Runner::judge(const Overrides& settings, const Plan& plan, const Circums
   }
 }
 
-void Runner::keep(const std::string& key, const Outcome& outcome) {
+void MatrixRunner::keep(const std::string& key, const CellOutcome& outcome) {
   done_[key] = outcome;
   // One write: other processes add lines to the same file.
   const std::string path = folder_ + "/" + kDoneFile;
@@ -146,7 +148,8 @@ void Runner::keep(const std::string& key, const Outcome& outcome) {
       path);
 }
 
-Outcome Runner::run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how) {
+CellOutcome MatrixRunner::run_plan(const Overrides& settings, const Plan& plan,
+                                   const Circumstances& how) {
   if (how.world == worlds::kSimulated) return metered_alike(plan);
   if (how.resumed == kNeverResumed) {
     const std::vector<RankResult> ranks = run_ranks(plan, how.world, {});
@@ -159,26 +162,26 @@ Outcome Runner::run_plan(const Overrides& settings, const Plan& plan, const Circ
                                          [&](const Plan& which, const TrialOptions& options) {
                                            return run_ranks(which, how.world, options);
                                          });
-  Outcome out = judged(resumed.certificate);
+  CellOutcome out = judged(resumed.certificate);
   if (resumed.difference.empty()) return out;
   out.status = Status::kDifferent;
   out.why = text(resumed.difference, out.why.empty() ? "" : "; ", out.why);
   return out;
 }
 
-Outcome Runner::metered_alike(const Plan& plan) const {
+CellOutcome MatrixRunner::metered_alike(const Plan& plan) const {
   const std::vector<RankResult> real = run_threads(plan, registries_, {.is_certified = false});
   const std::string what = difference(plan, registries_, real, Transport::kThreads);
   return with_moves({what.empty() ? Status::kEqual : Status::kDifferent, what, 0}, plan, real);
 }
 
-std::vector<RankResult> Runner::run_ranks(const Plan& plan, const std::string& world,
-                                          const TrialOptions& options) {
+std::vector<RankResult> MatrixRunner::run_ranks(const Plan& plan, const std::string& world,
+                                                const TrialOptions& options) {
   return world == worlds::kMpi ? run_by_mpi(plan, options)
                                : run_threads(plan, registries_, options);
 }
 
-std::vector<RankResult> Runner::run_by_mpi(const Plan& plan, const TrialOptions& options) {
+std::vector<RankResult> MatrixRunner::run_by_mpi(const Plan& plan, const TrialOptions& options) {
   try {
     ranks_.prepare(num_ranks(plan));
     return ranks_.run(plan, options);

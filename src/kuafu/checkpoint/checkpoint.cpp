@@ -25,20 +25,20 @@ Json slice_json(const Slice& s) { return {{"offset", s.offset}, {"extent", s.ext
 Slice slice_of(const Json& j) { return {j.at("offset").get<Shape>(), j.at("extent").get<Shape>()}; }
 
 /// Name of piece i of a file, in that file.
-std::string key_of(const Piece& piece, size_t i) { return text(piece.name, "@", i); }
+std::string key_of(const TensorPiece& piece, size_t i) { return text(piece.name, "@", i); }
 
-std::vector<TensorBytes> tensors_of(const std::vector<Piece>& pieces) {
+std::vector<TensorBytes> tensors_of(const std::vector<TensorPiece>& pieces) {
   std::vector<TensorBytes> tensors;
-  for (const Piece& p : pieces) {
+  for (const TensorPiece& p : pieces) {
     tensors.push_back({key_of(p, tensors.size()), p.dtype, p.slice.extent, p.data});
   }
   return tensors;
 }
 
 /// Which piece of which tensor each is, for the header.
-Metadata table_of(const std::vector<Piece>& pieces) {
+Metadata table_of(const std::vector<TensorPiece>& pieces) {
   Json table = Json::object();
-  for (const Piece& p : pieces) {
+  for (const TensorPiece& p : pieces) {
     table[key_of(p, table.size())] = {
         {"name", p.name}, {"global", p.global}, {"slice", slice_json(p.slice)}};
   }
@@ -77,11 +77,11 @@ void CheckpointWriter::prepare() const {
   make_writable_folder(partial_, kOption);
 }
 
-void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces, Pace* pace) const {
+void CheckpointWriter::write(int rank, const std::vector<TensorPiece>& pieces, Pace* pace) const {
   write_safetensors(partial_ + "/" + rank_file(rank), tensors_of(pieces), table_of(pieces), pace);
 }
 
-void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces,
+void CheckpointWriter::write(int rank, const std::vector<TensorPiece>& pieces,
                              const std::function<const void*(size_t piece)>& data) const {
   SafetensorsWriter writer(partial_ + "/" + rank_file(rank), tensors_of(pieces), table_of(pieces));
   for (size_t i = 0; i < pieces.size(); ++i) writer.add(data(i));

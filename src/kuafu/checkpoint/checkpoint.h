@@ -19,7 +19,7 @@ namespace kuafu {
 // matching index does not count: it is written as `step-00000100.partial` and renamed at the end.
 
 /// A piece of a global tensor that one rank holds. `data` is contiguous in the slice's extent.
-struct Piece {
+struct TensorPiece {
   std::string name;
   DType dtype = DType::kF32;
   Shape global;
@@ -39,9 +39,9 @@ class CheckpointWriter {
   void prepare() const;
   /// My pieces, in my file, at `pace` if given. A replica need not write: pieces may be held by one
   /// rank only.
-  void write(int rank, const std::vector<Piece>& pieces, Pace* pace = nullptr) const;
+  void write(int rank, const std::vector<TensorPiece>& pieces, Pace* pace = nullptr) const;
   /// The same with data that are asked for a piece at a time, and used until the next is.
-  void write(int rank, const std::vector<Piece>& pieces,
+  void write(int rank, const std::vector<TensorPiece>& pieces,
              const std::function<const void*(size_t piece)>& data) const;
   /// Checks that the files of `ranks` ranks cover every tensor exactly once, writes the index with
   /// `state` (strings of the whole run: data position, scaler, plan) and renames the folder.

@@ -117,7 +117,7 @@ void require_finite(const Safetensors& from, const std::string& name, std::span<
 }
 
 void import_weights(const NamedWeights& from, const Metadata& state, const std::string& root) {
-  std::vector<Piece> pieces;
+  std::vector<TensorPiece> pieces;
   for (const TensorBytes& t : from.tensors) {
     pieces.push_back({t.name, t.dtype, t.shape, whole(t.shape), nullptr});
   }

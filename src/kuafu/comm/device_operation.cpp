@@ -97,7 +97,7 @@ void DeviceOperation::post(size_t index, const Call& call) {
   ready_[index]->record(device::StreamView(call.stream()));
 }
 
-void DeviceOperation::start(const std::vector<Call>& calls, const device::Stream& stream) {
+void DeviceOperation::start(const std::vector<Call>& calls, const device::DeviceStream& stream) {
   for (const auto& ready : ready_) {
     if (ready) ready->hold(stream);
   }

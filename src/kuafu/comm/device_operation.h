@@ -23,7 +23,7 @@ class DeviceOperation {
   /// Marks where the caller's stream is: its buffers are as they should be from there on.
   void post(size_t index, const Call& call);
   /// @pre all have posted, and agree
-  void start(const std::vector<Call>& calls, const device::Stream& stream);
+  void start(const std::vector<Call>& calls, const device::DeviceStream& stream);
   bool has_started() const { return end_.has_value(); }
   /// Orders a caller's stream behind the end. @pre it has started
   void hold(void* stream) const { end_->hold(device::StreamView(stream)); }

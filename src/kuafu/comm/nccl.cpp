@@ -82,7 +82,7 @@ class NcclCommunicator final : public CallCommunicator {
     ncclComm_t comm = ring_->split(table.group_of[me], std::max(table.index_in[me], 0));
     if (parts.host == nullptr) return nullptr;
     parts.ring = std::make_shared<NcclRing>(
-        world_, comm, NcclRing::Place{parts.host->rank(), parts.host->size()});
+        world_, comm, NcclRing::RankInGroup{parts.host->rank(), parts.host->size()});
     parts.ring->settle();
     return std::make_unique<NcclCommunicator>(std::move(parts));
   }
@@ -149,7 +149,8 @@ void run_on_nccl_over(Communicator& host, const std::function<void(Communicator&
   ncclComm_t comm = nullptr;
   KUAFU_NCCL(ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config));
   auto world = std::make_shared<NcclWorld>(host.rank(), device, options.timeout);
-  auto ring = std::make_shared<NcclRing>(world, comm, NcclRing::Place{host.rank(), host.size()});
+  auto ring =
+      std::make_shared<NcclRing>(world, comm, NcclRing::RankInGroup{host.rank(), host.size()});
   ring->settle();
   {
     NcclCommunicator communicator({world, same_ranks(host), same_ranks(host), std::move(ring)});

@@ -54,7 +54,7 @@ class NcclChannel {
   std::shared_ptr<NcclWorld> world_;
   const Key key_;
   const int me_;
-  device::Stream stream_;
+  device::DeviceStream stream_;
   std::vector<char> id_;
   Work id_under_way_;
   std::unique_ptr<NcclComm> comm_;

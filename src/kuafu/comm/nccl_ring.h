@@ -13,10 +13,10 @@ namespace kuafu {
 /// one after the other.
 class NcclRing : public std::enable_shared_from_this<NcclRing> {
  public:
-  struct Place {
+  struct RankInGroup {
     int rank, size;
   };
-  NcclRing(std::shared_ptr<NcclWorld> world, ncclComm* comm, Place place)
+  NcclRing(std::shared_ptr<NcclWorld> world, ncclComm* comm, RankInGroup place)
       : world_(std::move(world)), place_(place), comm_(world_, comm, stream_) {}
 
   /// Blocks the host until the communicator is there.
@@ -44,8 +44,8 @@ class NcclRing : public std::enable_shared_from_this<NcclRing> {
   void run(const char* name, const Call& call, const NcclComm::NcclCall& launch);
 
   std::shared_ptr<NcclWorld> world_;
-  const Place place_;
-  device::Stream stream_;
+  const RankInGroup place_;
+  device::DeviceStream stream_;
   NcclComm comm_;
 };
 

@@ -111,7 +111,8 @@ void NcclWorld::fail(const std::string& why) {
   under_way_.clear();
 }
 
-NcclComm::NcclComm(std::shared_ptr<NcclWorld> world, ncclComm* comm, const device::Stream& stream)
+NcclComm::NcclComm(std::shared_ptr<NcclWorld> world, ncclComm* comm,
+                   const device::DeviceStream& stream)
     : world_(std::move(world)), stream_(stream), comm_(comm) {
   const std::lock_guard lock(world_->mutex_);
   world_->comms_.push_back(this);

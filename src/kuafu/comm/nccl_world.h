@@ -81,7 +81,7 @@ class NcclComm {
   using NcclCall = std::function<int(ncclComm*)>;
 
   /// @pre the stream outlives it
-  NcclComm(std::shared_ptr<NcclWorld> world, ncclComm* comm, const device::Stream& stream);
+  NcclComm(std::shared_ptr<NcclWorld> world, ncclComm* comm, const device::DeviceStream& stream);
   /// Waits for the stream first; where an exception unwinds it cuts it off, for the others may
   /// never come.
   ~NcclComm();
@@ -100,7 +100,7 @@ class NcclComm {
   void drain();
 
   std::shared_ptr<NcclWorld> world_;
-  const device::Stream& stream_;
+  const device::DeviceStream& stream_;
   ncclComm* comm_;  // null once aborted
 };
 

@@ -67,7 +67,7 @@ void Operation::seal(int world_rank) {
 }
 
 /// Starts nothing once a participant has left: what it would work on may be gone.
-void Operation::seal_on_device(const device::Stream& stream) {
+void Operation::seal_on_device(const device::DeviceStream& stream) {
   num_active_.fetch_add(1);
   const bool is_open = !is_closed_.load();
   try {

@@ -82,7 +82,7 @@ class Operation {
     std::vector<void*> to;
   };
 
-  void seal_on_device(const device::Stream& stream);
+  void seal_on_device(const device::DeviceStream& stream);
   void lay_out();
   void work();
   void abandon();

@@ -183,9 +183,9 @@ void ThreadWorld::note_call(int rank, const Call& call, int64_t sequence,
   state.last_call.group = group;
 }
 
-const device::Stream& ThreadWorld::stream_of(int rank) {
+const device::DeviceStream& ThreadWorld::stream_of(int rank) {
   auto& stream = streams_[static_cast<size_t>(rank)];
-  if (stream == nullptr) stream = std::make_unique<device::Stream>();
+  if (stream == nullptr) stream = std::make_unique<device::DeviceStream>();
   return *stream;
 }
 

@@ -73,7 +73,7 @@ class ThreadWorld {
 
   /// The stream on which world rank `rank` starts operations on device memory, its caller; made at
   /// the first call.
-  const device::Stream& stream_of(int rank);
+  const device::DeviceStream& stream_of(int rank);
 
   /// The rank's body returned.
   void finish(int rank);
@@ -109,7 +109,7 @@ class ThreadWorld {
   void notify(int rank);
 
   std::vector<WaitState> wait_states_;
-  std::vector<std::unique_ptr<device::Stream>> streams_;  // each touched by its rank alone
+  std::vector<std::unique_ptr<device::DeviceStream>> streams_;  // each touched by its rank alone
   ThreadsOptions options_;
   CoreTurns turns_;
   int num_workers_;

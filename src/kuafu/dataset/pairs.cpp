@@ -32,16 +32,17 @@ PairDataset::PairDataset(std::unique_ptr<Dataset> tokens, const ModelPlan& model
                 " leaves no pair beside three special tokens; allowed: at least 5");
 }
 
-void PairDataset::append(Part part, int64_t sample, Tokens& out) const {
-  const uint64_t seed = part == Part::kTrain ? seed_ : 0;
+void PairDataset::append(DataSplit part, int64_t sample, Tokens& out) const {
+  const uint64_t seed = part == DataSplit::kTrain ? seed_ : 0;
   const CounterRandom random(seed, hash_name("dataset.pairs"));
   const auto window = [&](int64_t at) {
-    return part == Part::kTrain ? tokens_->train(at, 1).inputs : tokens_->validation(at, 1).inputs;
+    return part == DataSplit::kTrain ? tokens_->train(at, 1).inputs
+                                     : tokens_->validation(at, 1).inputs;
   };
   const auto draw = static_cast<uint64_t>(2 * sample);
   const bool is_random = random.uniform(draw) < 0.5;
-  const int64_t windows =
-      std::min(kFarthest, part == Part::kTrain ? num_train_samples() : num_validation_samples());
+  const int64_t windows = std::min(
+      kFarthest, part == DataSplit::kTrain ? num_train_samples() : num_validation_samples());
   const auto away =
       static_cast<int64_t>(random.uniform(draw + 1) * static_cast<double>(windows - 1));
   const std::vector<int64_t> own = window(sample);
@@ -81,7 +82,7 @@ void PairDataset::mask(int64_t sample, uint64_t seed, Tokens& out) const {
   }
 }
 
-Tokens PairDataset::pairs(Part part, int64_t first, int64_t count) const {
+Tokens PairDataset::pairs(DataSplit part, int64_t first, int64_t count) const {
   KUAFU_CHECK(first >= 0 && count >= 0, "samples from ", first, ", ", count, " of them");
   Tokens out = blank_tokens(model_, count);
   for (int64_t i = first; i < first + count; ++i) append(part, i, out);
@@ -89,11 +90,11 @@ Tokens PairDataset::pairs(Part part, int64_t first, int64_t count) const {
 }
 
 Tokens PairDataset::train(int64_t first, int64_t count) const {
-  return pairs(Part::kTrain, first, count);
+  return pairs(DataSplit::kTrain, first, count);
 }
 
 Tokens PairDataset::validation(int64_t first, int64_t count) const {
-  return pairs(Part::kValidation, first, count);
+  return pairs(DataSplit::kValidation, first, count);
 }
 
 std::string PairDataset::describe() const {

@@ -42,9 +42,9 @@ class PairDataset final : public Dataset {
   std::string describe() const override;
 
  private:
-  enum class Part : uint8_t { kTrain, kValidation };
-  Tokens pairs(Part part, int64_t first, int64_t count) const;
-  void append(Part part, int64_t sample, Tokens& out) const;
+  enum class DataSplit : uint8_t { kTrain, kValidation };
+  Tokens pairs(DataSplit part, int64_t first, int64_t count) const;
+  void append(DataSplit part, int64_t sample, Tokens& out) const;
   void mask(int64_t sample, uint64_t seed, Tokens& out) const;
 
   std::unique_ptr<Dataset> tokens_;

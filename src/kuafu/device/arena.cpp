@@ -85,7 +85,7 @@ void Arena::free(void* data, Pages pages) {
   const int64_t offset = static_cast<std::byte*>(data) - region_;
   const std::lock_guard lock(mutex_);
   const auto [asked, held] = fit_.bytes_of(offset);
-  const Range whole = fit_.give(offset);
+  const ByteRange whole = fit_.give(offset);
   if (options_.poison == Poison::kOn) {
     bury(offset, asked, held);
   } else if (pages == Pages::kReleased) {
@@ -98,12 +98,12 @@ void Arena::free(void* data, Pages pages) {
 void Arena::release_pages() {
   if (options_.poison == Poison::kOn) return;
   const std::lock_guard lock(mutex_);
-  for (const Range& block : fit_.free_blocks()) {
+  for (const ByteRange& block : fit_.free_blocks()) {
     release({up(block.begin, page_), down(block.end, page_)});
   }
 }
 
-void Arena::release(Range range) {
+void Arena::release(ByteRange range) {
   if (range.bytes() <= 0) return;
   const int code =
       ::madvise(region_ + range.begin, static_cast<size_t>(range.bytes()), MADV_DONTNEED);
@@ -129,7 +129,7 @@ void Arena::check_grave(int64_t begin, const Grave& grave) const {
 }
 
 /// A block is taken from the front of a free one, so at most the last grave is cut, at its front.
-void Arena::dig_up(Range range) {
+void Arena::dig_up(ByteRange range) {
   auto grave = graves_.lower_bound(range.begin);
   while (grave != graves_.end() && grave->first < range.end) {
     const auto [begin, found] = *grave;

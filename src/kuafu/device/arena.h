@@ -86,9 +86,9 @@ class Arena {
     int64_t block_begin = 0, block_bytes = 0, number = 0;
   };
 
-  void release(Range range);
+  void release(ByteRange range);
   void bury(int64_t offset, int64_t asked, int64_t held);
-  void dig_up(Range range);
+  void dig_up(ByteRange range);
   void check_grave(int64_t begin, const Grave& grave) const;
 
   const ArenaOptions options_;

@@ -57,7 +57,7 @@ void BestFit::join_next(Blocks::iterator block) {
   blocks_.erase(next);
 }
 
-Range BestFit::give(int64_t offset) {
+ByteRange BestFit::give(int64_t offset) {
   auto block = blocks_.find(live_block(offset)->first);
   stats_.live -= block->second.asked;
   stats_.held -= block->second.bytes;
@@ -77,8 +77,8 @@ Range BestFit::give(int64_t offset) {
   return {block->first, block->first + block->second.bytes};
 }
 
-std::vector<Range> BestFit::free_blocks() const {
-  std::vector<Range> all;
+std::vector<ByteRange> BestFit::free_blocks() const {
+  std::vector<ByteRange> all;
   for (const auto& [offset, block] : blocks_) {
     if (block.asked == 0) all.push_back({offset, offset + block.bytes});
   }

@@ -11,10 +11,10 @@
 namespace kuafu::device {
 
 /// Bytes [begin, end) of a region.
-struct Range {
+struct ByteRange {
   int64_t begin = 0, end = 0;
   int64_t bytes() const { return end - begin; }
-  bool operator==(const Range&) const = default;
+  bool operator==(const ByteRange&) const = default;
 };
 
 /// What a region holds, and what it held at most. `live` is what was asked for, `held` the blocks
@@ -45,12 +45,12 @@ class BestFit {
 
   /// Ends the block at `offset`; the free block that it is a part of now. InternalError where no
   /// block that lives begins there.
-  Range give(int64_t offset);
+  ByteRange give(int64_t offset);
 
   /// The bytes that block `offset` was asked to have, and those that it has.
   std::pair<int64_t, int64_t> bytes_of(int64_t offset) const;
 
-  std::vector<Range> free_blocks() const;  ///< by address
+  std::vector<ByteRange> free_blocks() const;  ///< by address
   FitStats stats() const;
   int64_t capacity() const { return capacity_; }
 

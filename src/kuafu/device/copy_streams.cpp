@@ -12,7 +12,7 @@ namespace {
 
 class CopyStreams final : public CopyQueues {
  public:
-  explicit CopyStreams(const Stream& compute) : compute_(compute) {}
+  explicit CopyStreams(const DeviceStream& compute) : compute_(compute) {}
 
   ~CopyStreams() override {
     try {  // the memory goes next
@@ -70,7 +70,7 @@ class CopyStreams final : public CopyQueues {
     int64_t bytes = 0;
   };
   struct Queue {
-    Stream stream;
+    DeviceStream stream;
     int64_t issued = 0;
     std::map<int64_t, Flight> flights;  // by number: those that were not seen to have ended
     QueueStats stats;
@@ -105,13 +105,13 @@ class CopyStreams final : public CopyQueues {
     }
   }
 
-  const Stream& compute_;
+  const DeviceStream& compute_;
   std::array<Queue, 2> queues_;
 };
 
 }  // namespace
 
-std::unique_ptr<CopyQueues> make_copy_streams(const Stream& compute) {
+std::unique_ptr<CopyQueues> make_copy_streams(const DeviceStream& compute) {
   return std::make_unique<CopyStreams>(compute);
 }
 

@@ -87,16 +87,16 @@ void use(int device) {
   KUAFU_CUDA(cudaSetDevice(device));
 }
 
-Stream::Stream() {
+DeviceStream::DeviceStream() {
   check_device();
   cudaStream_t stream = nullptr;
   KUAFU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   handle_ = stream;
 }
 
-Stream::~Stream() { cudaStreamDestroy(static_cast<cudaStream_t>(handle_)); }
+DeviceStream::~DeviceStream() { cudaStreamDestroy(static_cast<cudaStream_t>(handle_)); }
 
-void Stream::synchronize() const {
+void DeviceStream::synchronize() const {
   KUAFU_CUDA(cudaStreamSynchronize(static_cast<cudaStream_t>(handle_)));
 }
 

@@ -39,12 +39,12 @@ void use(int device);
 
 /// A queue of work on the current device that does not wait for the default one. Everything below
 /// throws Unavailable where there is no device, CudaError where a call fails.
-class Stream {
+class DeviceStream {
  public:
-  Stream();
-  ~Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  DeviceStream();
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
   /// Blocks the host until the queue is empty.
   void synchronize() const;
   void* handle() const { return handle_; }  ///< cudaStream_t
@@ -56,7 +56,7 @@ class Stream {
 /// A stream of ours, or one of somebody else's by its handle.
 class StreamView {
  public:
-  StreamView(const Stream& stream) : handle_(stream.handle()) {}
+  StreamView(const DeviceStream& stream) : handle_(stream.handle()) {}
   explicit StreamView(void* handle) : handle_(handle) {}
   void* handle() const { return handle_; }  ///< cudaStream_t
 

@@ -139,7 +139,7 @@ void DiskFile::Worker::start_tasks() {
 }
 
 std::exception_ptr DiskFile::Worker::refusal(const Task& task) const {
-  const Chunk& chunk = chunks_[static_cast<size_t>(task.chunk)];
+  const DiskChunk& chunk = chunks_[static_cast<size_t>(task.chunk)];
   if (task.kind == Kind::kWrite) return nullptr;
   if (chunk.broken) return std::make_exception_ptr(DiskError(*chunk.broken));
   if (chunk.bytes == task.bytes) return nullptr;
@@ -153,14 +153,14 @@ void DiskFile::Worker::submit_pieces() {
   for (Running& r : running_) {
     while (!r.failure && r.next < r.task.bytes && in_flight_ < options_.depth) {
       const auto free = std::find_if(pieces_.begin(), pieces_.end(),
-                                     [](const Piece& p) { return p.of == nullptr; });
+                                     [](const DiskPiece& p) { return p.of == nullptr; });
       begin_piece(r, static_cast<uint64_t>(free - pieces_.begin()));
     }
   }
 }
 
 void DiskFile::Worker::begin_piece(Running& running, uint64_t id) {
-  Piece& p = pieces_[id];
+  DiskPiece& p = pieces_[id];
   const int64_t align = alignment();
   p.of = &running;
   p.begin = running.next;
@@ -192,7 +192,7 @@ void DiskFile::Worker::begin_piece(Running& running, uint64_t id) {
 }
 
 void DiskFile::Worker::submit(uint64_t id) {
-  const Piece& p = pieces_[id];
+  const DiskPiece& p = pieces_[id];
   port_->submit({.kind = p.of->task.kind,
                  .file = place_->file(),
                  .data = p.memory + p.done,
@@ -204,7 +204,7 @@ void DiskFile::Worker::submit(uint64_t id) {
 void DiskFile::Worker::settle(const DiskCompletion& completion) {
   KUAFU_CHECK(completion.id < pieces_.size() && pieces_[completion.id].of != nullptr,
               "a completion of request ", completion.id, ", which was not made");
-  Piece& p = pieces_[completion.id];
+  DiskPiece& p = pieces_[completion.id];
   const int64_t wanted = p.padded - p.done, got = completion.result;
   if (got == wanted) return end_piece(completion.id);
   const bool is_interrupted = got == -EINTR || got == -EAGAIN;
@@ -226,7 +226,7 @@ void DiskFile::Worker::settle(const DiskCompletion& completion) {
 }
 
 void DiskFile::Worker::end_piece(uint64_t id) {
-  Piece& p = pieces_[id];
+  DiskPiece& p = pieces_[id];
   Running& r = *p.of;
   if (r.task.kind == Kind::kRead) {
     const uint64_t right = chunks_[static_cast<size_t>(r.task.chunk)]
@@ -245,7 +245,7 @@ void DiskFile::Worker::end_piece(uint64_t id) {
 }
 
 /// The task's first failure is the one that is told; its other pieces end before that.
-void DiskFile::Worker::fail(Piece& p, DiskError::Kind kind, const std::string& system) {
+void DiskFile::Worker::fail(DiskPiece& p, DiskError::Kind kind, const std::string& system) {
   Running& r = *p.of;
   const bool is_read = r.task.kind == Kind::kRead;
   DiskError::Fields fields{.kind = kind,

@@ -50,7 +50,7 @@ class DiskFile::Worker {
 
  private:
   /// What is known of a chunk, from its last write.
-  struct Chunk {
+  struct DiskChunk {
     int64_t bytes = -1;  // -1: never written
     std::vector<uint64_t> sums;
     std::optional<DiskError::Fields> broken;  // why the write failed: nobody knows what is there
@@ -68,7 +68,7 @@ class DiskFile::Worker {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   /// A request under way; its id is its place in `pieces_`.
-  struct Piece {
+  struct DiskPiece {
     Running* of = nullptr;                         // null: this place is free
     int64_t begin = 0, bytes = 0, padded = 0;      // in the chunk; padded to the alignment
     int64_t done = 0;                              // of padded
@@ -87,7 +87,7 @@ class DiskFile::Worker {
   void submit(uint64_t id);
   void settle(const DiskCompletion& completion);
   void end_piece(uint64_t id);
-  void fail(Piece& piece, DiskError::Kind kind, const std::string& system);
+  void fail(DiskPiece& piece, DiskError::Kind kind, const std::string& system);
   void publish();
   void publish(const Running& running);
   int64_t offset_of(int64_t chunk) const { return chunk * slot_bytes_; }
@@ -102,9 +102,9 @@ class DiskFile::Worker {
   // The thread's own.
   std::unique_ptr<DiskPort> port_;
   const std::shared_ptr<SharedLink> link_;
-  std::vector<Chunk> chunks_;
+  std::vector<DiskChunk> chunks_;
   std::list<Running> running_;
-  std::vector<Piece> pieces_;
+  std::vector<DiskPiece> pieces_;
   int in_flight_ = 0;
   int64_t busy_since_ns_ = 0;
   DiskStats own_stats_;

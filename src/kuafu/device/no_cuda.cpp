@@ -19,9 +19,9 @@ std::string name_of(int) { refuse(); }
 std::string bus_of(int) { refuse(); }
 void use(int) { refuse(); }
 
-Stream::Stream() { refuse(); }
-Stream::~Stream() = default;
-void Stream::synchronize() const { refuse(); }
+DeviceStream::DeviceStream() { refuse(); }
+DeviceStream::~DeviceStream() = default;
+void DeviceStream::synchronize() const { refuse(); }
 
 Event::Event(Timing) { refuse(); }
 Event::~Event() = default;

@@ -84,6 +84,6 @@ std::unique_ptr<CopyQueues> make_copy_threads(const CopyThreadsOptions& options)
 /// Queues that are streams of the current device. A copy waits for what `compute` had been given
 /// before it, and host memory should be pinned, or the caller waits. Throws Unavailable where there
 /// is no device. @pre `compute` outlives the queues.
-std::unique_ptr<CopyQueues> make_copy_streams(const Stream& compute);
+std::unique_ptr<CopyQueues> make_copy_streams(const DeviceStream& compute);
 
 }  // namespace kuafu::device

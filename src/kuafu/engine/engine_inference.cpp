@@ -101,7 +101,7 @@ Tensor Engine::last_input(const Tokens& batch) {
   s.run(s.validation_row, false);
   if (!is_whole) stages_take(model.sequence);
   std::vector<Box> mine;
-  for (const KeptFlows::Piece& p : kept.pieces()) {
+  for (const KeptFlows::FlowPiece& p : kept.pieces()) {
     mine.push_back({.name = p.block,
                     .global = {batch.samples, batch.sequence, model.hidden},
                     .place = p.place,

@@ -86,7 +86,7 @@ class Comparer {
     for (const ComparisonRow& row : suite.comparisons) rows_.push_back(read(row, folder));
     for (const SweepAxis& axis : suite.axes) {
       for (const Bundle& bundle : axis.bundles) {
-        for (const Choice& choice : bundle.choices) {
+        for (const SweptKey& choice : bundle.choices) {
           if (is_parallel(choice.key)) placement_axes_.insert(axis.name);
         }
       }
@@ -205,7 +205,7 @@ class Comparer {
       const Json* row = find_setting(point.settings, axis.name);
       for (const Bundle& bundle : axis.bundles) {
         if (row == nullptr || *row != bundle.name) continue;
-        for (const Choice& choice : bundle.choices) {
+        for (const SweptKey& choice : bundle.choices) {
           if (choice.key == key) return true;
         }
       }

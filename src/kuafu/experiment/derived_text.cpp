@@ -46,9 +46,9 @@ Picked DerivedReader::picked(const ConfigValue& value) const {
   }
   require(value.kind == Kind::kTable, value.line,
           "where: expected a table { key = value } or a formula, given ", to_string(value));
-  std::vector<Choice> choices;
+  std::vector<SweptKey> choices;
   for (const auto& [key, inner] : value.entries) collect(inner, key, choices);
-  for (Choice& choice : choices) where.values.emplace_back(choice.key, std::move(choice.values));
+  for (SweptKey& choice : choices) where.values.emplace_back(choice.key, std::move(choice.values));
   return where;
 }
 

@@ -97,7 +97,7 @@ class Expander {
     std::set<std::string> taken;
     for (const Bundle* bundle : chosen) {
       if (bundle == nullptr) continue;
-      for (const Choice& choice : bundle->choices) {
+      for (const SweptKey& choice : bundle->choices) {
         require(taken.insert(choice.key).second, choice.line, choice.key,
                 " is set by two rows that meet in one case");
       }
@@ -110,7 +110,7 @@ class Expander {
         continue;
       }
       parts.push_back({axis.name, {Json(chosen[i]->name)}, chosen[i]->line, chosen[i]});
-      for (const Choice& choice : chosen[i]->choices) {
+      for (const SweptKey& choice : chosen[i]->choices) {
         if (choice.values.size() > 1 || choice.key == "ranks") {
           parts.push_back({choice.key, choice.values, choice.line});
         }
@@ -124,7 +124,7 @@ class Expander {
     const bool has_world = std::any_of(parts.begin(), parts.end(), [](const NamePart& part) {
       const auto names = [](const auto& choices) {
         return std::any_of(choices.begin(), choices.end(),
-                           [](const Choice& c) { return c.key == kWorldKey; });
+                           [](const SweptKey& c) { return c.key == kWorldKey; });
       };
       return part.key == kWorldKey || (part.bundle != nullptr && names(part.bundle->choices));
     });
@@ -165,7 +165,7 @@ class Expander {
     for (const Bundle* bundle : chosen) {
       if (bundle == nullptr) continue;
       point.line = bundle->line;
-      for (const Choice& choice : bundle->choices) {
+      for (const SweptKey& choice : bundle->choices) {
         if (!has(point.given, choice.key)) {
           point.given.emplace_back(choice.key, choice.values.front());
           point.lines[choice.key] = choice.line;
@@ -193,7 +193,7 @@ class Expander {
     bool is_any = false;
     for (size_t s = 0; s < suite_.skips.size(); ++s) {
       const auto& choices = suite_.skips[s].choices;
-      const auto is_met = [&](const Choice& choice) {
+      const auto is_met = [&](const SweptKey& choice) {
         const Json* value = find_setting(point.settings, choice.key);
         if (value == nullptr) value = find_setting(point.given, choice.key);
         if (value != nullptr) met_[choice.key].insert(*value);
@@ -211,13 +211,13 @@ class Expander {
   /// A skip that skips nothing is a misspelt key or value, and so is a value that no case has.
   void check_skips() const {
     for (size_t s = 0; s < suite_.skips.size(); ++s) {
-      for (const Choice& choice : suite_.skips[s].choices) check_skipped_values(choice);
+      for (const SweptKey& choice : suite_.skips[s].choices) check_skipped_values(choice);
       require(used_skips_.contains(s), suite_.skips[s].line,
               "[[skip]]: no case of the sweep has all of these settings at once");
     }
   }
 
-  void check_skipped_values(const Choice& choice) const {
+  void check_skipped_values(const SweptKey& choice) const {
     const auto met = met_.find(choice.key);
     std::vector<std::string> keys;
     for (const Point& point : points_) {
@@ -236,7 +236,7 @@ class Expander {
     }
   }
 
-  const Bundle& row(const SweepAxis& axis, const Choice& choice) const {
+  const Bundle& row(const SweepAxis& axis, const SweptKey& choice) const {
     std::vector<std::string> names;
     const std::string wanted = plain_text(choice.values.front());
     for (const Bundle& bundle : axis.bundles) {
@@ -253,7 +253,7 @@ class Expander {
     point.name = extra.name;
     point.line = extra.line;
     std::vector<const Bundle*> rows;
-    for (const Choice& choice : extra.choices) {
+    for (const SweptKey& choice : extra.choices) {
       require(choice.values.size() == 1, choice.line, "[[case]]: ", choice.key,
               " has several values; a case is one");
       point.settings.emplace_back(choice.key, choice.values.front());
@@ -267,7 +267,7 @@ class Expander {
         rows.push_back(&row(*axis, choice));
     }
     for (const Bundle* bundle : rows) {
-      for (const Choice& choice : bundle->choices) {
+      for (const SweptKey& choice : bundle->choices) {
         if (has(point.given, choice.key)) continue;
         require(choice.values.size() == 1, extra.line, "[[case]]: say which ", choice.key, ": ",
                 in_quotes(bundle->name), " has several");

@@ -62,11 +62,11 @@ std::map<std::string, std::set<std::string>> following_keys(const SuiteText& sui
       others.insert(key);
     }
   };
-  for (const Choice& choice : suite.base_formulas) see(choice.key, choice.values);
+  for (const SweptKey& choice : suite.base_formulas) see(choice.key, choice.values);
   for (const SweepAxis& axis : suite.axes) {
     if (axis.bundles.empty()) see(axis.name, axis.values);
     for (const Bundle& row : axis.bundles) {
-      for (const Choice& choice : row.choices) see(choice.key, choice.values);
+      for (const SweptKey& choice : row.choices) see(choice.key, choice.values);
     }
   }
   for (const std::string& key : others) follows.erase(key);

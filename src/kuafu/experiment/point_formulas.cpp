@@ -184,7 +184,7 @@ std::optional<Json> PointFormulas::base_value(const std::string& key, bool is_co
 }
 
 void PointFormulas::follow(Point& point) const {
-  for (const Choice& choice : suite_.base_formulas) {
+  for (const SweptKey& choice : suite_.base_formulas) {
     const auto is_same = [&](const auto& given) { return is_key(given.first, choice.key); };
     const bool is_replaced = std::any_of(point.given.begin(), point.given.end(), is_same) ||
                              std::any_of(overrides_.begin(), overrides_.end(), is_same) ||

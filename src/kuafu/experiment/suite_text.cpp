@@ -41,7 +41,7 @@ std::string quoted_key(const std::string& key) {
 }
 
 /// Takes values that are formulas out of a table, as choices of one value.
-void take_formulas(ConfigValue& table, const std::string& prefix, std::vector<Choice>& formulas) {
+void take_formulas(ConfigValue& table, const std::string& prefix, std::vector<SweptKey>& formulas) {
   for (auto& [name, value] : table.entries) {
     if (value.kind == Kind::kTable) take_formulas(value, prefix + name + ".", formulas);
     if (value.kind == Kind::kString && is_formula(Json(value.string))) {
@@ -138,7 +138,7 @@ class Reader : private SuiteValues {
       SweepAxis axis{name, {}, {}, value.items.front().line};
       for (const auto& item : value.items) {
         axis.bundles.push_back(bundle(item, name, Name::kNeeded));
-        for (const Choice& choice : axis.bundles.back().choices) {
+        for (const SweptKey& choice : axis.bundles.back().choices) {
           suite_.derived.row_keys[name].insert(choice.key);
         }
       }

@@ -15,7 +15,7 @@
 namespace kuafu {
 
 /// One key with the values it takes, and the line it stands on.
-struct Choice {
+struct SweptKey {
   std::string key;
   std::vector<Json> values;
   int line = 0;
@@ -24,7 +24,7 @@ struct Choice {
 /// Settings under one name: a row of `[[strategy]]` or of any axis of that form.
 struct Bundle {
   std::string name;
-  std::vector<Choice> choices;
+  std::vector<SweptKey> choices;
   int line = 0;
 };
 
@@ -56,11 +56,11 @@ struct SuiteText {
   std::optional<double> budget_s;
   int64_t repeats = 1;
   bool is_certified = true;
-  std::string base;                   ///< the plan as TOML, each key on its line of the suite
-  std::vector<Choice> base_formulas;  ///< its keys whose values are computed for each case
-  std::vector<SweepAxis> axes;        ///< in file order
-  std::vector<Bundle> extra;          ///< `[[case]]`
-  std::vector<Bundle> skips;          ///< `[[skip]]`
+  std::string base;                     ///< the plan as TOML, each key on its line of the suite
+  std::vector<SweptKey> base_formulas;  ///< its keys whose values are computed for each case
+  std::vector<SweepAxis> axes;          ///< in file order
+  std::vector<Bundle> extra;            ///< `[[case]]`
+  std::vector<Bundle> skips;            ///< `[[skip]]`
   std::vector<ComparisonRow> comparisons;
   std::vector<Reference> references;
   Derived derived;

@@ -120,10 +120,10 @@ bool SuiteValues::boolean(const ConfigValue& value, const std::string& key) cons
 
 Settings SuiteValues::single_settings(const ConfigValue& table, const std::string& name) const {
   require(table.kind == Kind::kTable, table.line, name, ": expected a table { key = value }");
-  std::vector<Choice> choices;
+  std::vector<SweptKey> choices;
   for (const auto& [key, value] : table.entries) collect(value, key, choices);
   Settings settings;
-  for (const Choice& choice : choices) {
+  for (const SweptKey& choice : choices) {
     require(choice.values.size() == 1, choice.line, name, ".", choice.key, ": expected one value");
     settings.emplace_back(choice.key, choice.values.front());
   }
@@ -131,7 +131,7 @@ Settings SuiteValues::single_settings(const ConfigValue& table, const std::strin
 }
 
 void SuiteValues::collect(const ConfigValue& value, const std::string& key,
-                          std::vector<Choice>& choices) const {
+                          std::vector<SweptKey>& choices) const {
   if (value.kind == Kind::kTable) {
     for (const auto& [name, inner] : value.entries) collect(inner, key + "." + name, choices);
     return;

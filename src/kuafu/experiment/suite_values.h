@@ -42,7 +42,7 @@ class SuiteValues {
   Settings single_settings(const ConfigValue& table, const std::string& name) const;
   /// Appends the leaves of a value as choices, dotted keys under `key`.
   void collect(const ConfigValue& value, const std::string& key,
-               std::vector<Choice>& choices) const;
+               std::vector<SweptKey>& choices) const;
 
  private:
   /// Finite and not negative; `expected`: what the error says was wanted.

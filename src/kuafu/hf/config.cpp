@@ -67,7 +67,7 @@ class Members {
   std::string activation(const char* name, const char* otherwise) const {
     const std::string given = word(name, otherwise);
     std::vector<std::string> known;
-    for (const Activation& row : kActivations) {
+    for (const ActivationName& row : kActivations) {
       if (given == row.theirs) return row.ours;
       known.push_back(row.theirs);
     }

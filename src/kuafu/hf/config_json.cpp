@@ -22,7 +22,7 @@ void require(const std::string& key, const std::string& value, bool holds, Famil
 }
 
 std::string their_activation(const std::string& ours) {
-  for (const Activation& row : kActivations) {
+  for (const ActivationName& row : kActivations) {
     if (ours == row.ours) return row.theirs;
   }
   return "silu";

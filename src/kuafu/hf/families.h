@@ -18,11 +18,11 @@ inline constexpr FamilyName kFamilies[] = {{Family::kGpt2, "gpt2", "GPT2LMHeadMo
                                            {Family::kVit, "vit", "ViTForImageClassification"}};
 
 /// Their name of an activation, and ours.
-struct Activation {
+struct ActivationName {
   const char* theirs;
   const char* ours;
 };
-inline constexpr Activation kActivations[] = {
+inline constexpr ActivationName kActivations[] = {
     {"gelu_new", "gelu"}, {"gelu_pytorch_tanh", "gelu"}, {"gelu", "gelu_exact"}, {"relu", "relu"}};
 
 }  // namespace kuafu::hf

@@ -115,7 +115,7 @@ void Folder::open(const std::string& path) {
 void Folder::match() {
   std::map<std::string, const Mapped*> wanted;
   for (const Mapped& ours : tensors_) {
-    for (const Part& part : ours.parts) wanted.emplace(part.name, &ours);
+    for (const TheirColumns& part : ours.parts) wanted.emplace(part.name, &ours);
   }
   std::set<std::string> known;
   for (const auto& [name, ours] : wanted) known.insert(name);

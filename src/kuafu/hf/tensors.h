@@ -15,10 +15,10 @@ namespace kuafu::hf {
 enum class Family : uint8_t { kGpt2, kOpt, kLlama, kBert, kVit };
 
 /// Columns of a tensor of theirs, from `first` on.
-struct Part {
+struct TheirColumns {
   std::string name;
   int64_t first = 0;
-  bool operator==(const Part&) const = default;
+  bool operator==(const TheirColumns&) const = default;
 };
 
 /// A tensor of ours made of parts of theirs, and the other way round.
@@ -29,9 +29,9 @@ struct Part {
 /// Elements are only moved. Of P parts and blocks of b, place c of ours is place (c / (b P)) b + c % b of
 /// part (c / b) % P. A vector is one line.
 struct Mapped {
-  std::string name;         ///< ours
-  Shape shape;              ///< ours
-  std::vector<Part> parts;  ///< theirs, of one shape each
+  std::string name;                 ///< ours
+  Shape shape;                      ///< ours
+  std::vector<TheirColumns> parts;  ///< theirs, of one shape each
   int64_t block = 1;
   bool along_rows = false;     ///< places are our rows; else columns
   bool is_transposed = false;  ///< theirs lie place by place, line in line: (out, in) of a linear

@@ -14,11 +14,11 @@ namespace kuafu::kernels::card {
 bool is_built();
 
 /// What an element of an array is.
-enum class Kind : uint8_t { kF64, kF32, kBF16, kF16 };
+enum class Element : uint8_t { kF64, kF32, kBF16, kF16 };
 
 /// Arguments of adam: f64 with gradients of f64, or f32 with gradients of f32, bf16 or f16.
 struct AdamCall {
-  Kind kind, grad_kind;
+  Element kind, grad_kind;
   void* w;
   const void* grad;
   void *m, *v;
@@ -27,7 +27,7 @@ struct AdamCall {
 int adam(Decay decay, const AdamCall& call, const AdamWFactors& factors, void* stream);
 
 struct SgdCall {
-  Kind kind, grad_kind;
+  Element kind, grad_kind;
   void* w;
   const void* grad;
   void* velocity;
@@ -54,13 +54,13 @@ int lars(const LayerRun& run, const SgdCall& call, const SgdFactors& factors, co
 /// alone. `partial` has room
 /// for kPartials numbers.
 inline constexpr int64_t kPartials = 1024;
-int sum_of_squares(Kind kind, const void* x, int64_t count, double* partial, double* sum,
+int sum_of_squares(Element kind, const void* x, int64_t count, double* partial, double* sum,
                    void* stream);
 
 /// Logits (rows, width), contiguous, of a shard of the vocabulary whose first column is `first`; the
 /// first `columns` are no padding. Targets are (rows), -1: ignored.
 struct Logits {
-  Kind kind;
+  Element kind;
   const void* x;
   const int64_t* targets;
   int64_t rows, width, columns, first, vocab;
@@ -80,7 +80,7 @@ int cross_entropy_backward(const Logits& logits, const void* max, const void* su
 /// with strides of its own for B, S and N, in elements.
 inline constexpr int kMostParts = 4;
 struct Heads {
-  Kind kind;
+  Element kind;
   int64_t batch, sequence, heads, parts, width;
 };
 struct HeadPart {
@@ -91,19 +91,19 @@ int split_heads(const Heads& shape, const void* whole, const HeadPart* parts, vo
 int join_heads(const Heads& shape, void* whole, const HeadPart* parts, void* stream);
 
 /// Rows (rows, width), contiguous.
-struct Matrix {
-  Kind kind;
+struct RowMatrix {
+  Element kind;
   int64_t rows, width;
 };
 
 /// y[r][c] += bias[c], of one type, rounded once.
-int add_bias(const Matrix& shape, void* y, const void* bias, void* stream);
+int add_bias(const RowMatrix& shape, void* y, const void* bias, void* stream);
 
 /// Sums over rows that need room: kRowParts x width numbers of f64 for f64, else f32.
 inline constexpr int64_t kRowParts = 512;
 
 /// sums[c] = x[0][c] + x[1][c] + ..., in the type of x.
-int sum_rows(const Matrix& shape, const void* x, void* partial, void* sums, void* stream);
+int sum_rows(const RowMatrix& shape, const void* x, void* partial, void* sums, void* stream);
 
 /// y = (x - mean) rstd weight + bias over each row; mean and rstd (rows) in f64 for f64, else f32.
 struct LayerNorm {
@@ -111,7 +111,7 @@ struct LayerNorm {
   double epsilon;
   void *y, *mean, *rstd;
 };
-int layer_norm(const Matrix& shape, const LayerNorm& norm, void* stream);
+int layer_norm(const RowMatrix& shape, const LayerNorm& norm, void* stream);
 
 /// dx (+ residual where there is one), dweight and dbias. `partial` has room for two sums over rows.
 struct LayerNormBackward {
@@ -120,6 +120,6 @@ struct LayerNormBackward {
   void *dx, *dweight, *dbias;
   void* partial;
 };
-int layer_norm_backward(const Matrix& shape, const LayerNormBackward& norm, void* stream);
+int layer_norm_backward(const RowMatrix& shape, const LayerNormBackward& norm, void* stream);
 
 }  // namespace kuafu::kernels::card

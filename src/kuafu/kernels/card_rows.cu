@@ -232,7 +232,7 @@ int sum_parts(unsigned matrices, int64_t parts, int64_t width, const A* partial,
 /// Calls f with the type of the shape, and with 16 bytes of elements at a time where the width and
 /// all pointers allow it, else with one.
 template <class F>
-int by_shape(const Matrix& shape, std::initializer_list<const void*> arrays, F f) {
+int by_shape(const RowMatrix& shape, std::initializer_list<const void*> arrays, F f) {
   if (shape.rows == 0 || shape.width == 0) return 0;
   return by_kind(shape.kind, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
@@ -246,7 +246,7 @@ int by_shape(const Matrix& shape, std::initializer_list<const void*> arrays, F f
 
 }  // namespace
 
-int add_bias(const Matrix& shape, void* y, const void* bias, void* stream) {
+int add_bias(const RowMatrix& shape, void* y, const void* bias, void* stream) {
   return by_shape(shape, {y, bias}, [&](auto* null, auto w) {
     using T = std::remove_pointer_t<decltype(null)>;
     constexpr int kWidth = decltype(w)::value;
@@ -257,7 +257,7 @@ int add_bias(const Matrix& shape, void* y, const void* bias, void* stream) {
   });
 }
 
-int sum_rows(const Matrix& shape, const void* x, void* partial, void* sums, void* stream) {
+int sum_rows(const RowMatrix& shape, const void* x, void* partial, void* sums, void* stream) {
   return by_shape(shape, {x}, [&](auto* null, auto w) {
     using T = std::remove_pointer_t<decltype(null)>;
     using A = typename Accumulator<T>::Type;
@@ -271,7 +271,7 @@ int sum_rows(const Matrix& shape, const void* x, void* partial, void* sums, void
   });
 }
 
-int layer_norm(const Matrix& shape, const LayerNorm& n, void* stream) {
+int layer_norm(const RowMatrix& shape, const LayerNorm& n, void* stream) {
   return by_shape(shape, {n.x, n.weight, n.bias, n.y}, [&](auto* null, auto w) {
     using T = std::remove_pointer_t<decltype(null)>;
     using A = typename Accumulator<T>::Type;
@@ -284,7 +284,7 @@ int layer_norm(const Matrix& shape, const LayerNorm& n, void* stream) {
   });
 }
 
-int layer_norm_backward(const Matrix& shape, const LayerNormBackward& n, void* stream) {
+int layer_norm_backward(const RowMatrix& shape, const LayerNormBackward& n, void* stream) {
   return by_shape(shape, {n.dy, n.x, n.weight, n.residual, n.dx}, [&](auto* null, auto w) {
     using T = std::remove_pointer_t<decltype(null)>;
     using A = typename Accumulator<T>::Type;

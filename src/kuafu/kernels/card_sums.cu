@@ -113,7 +113,7 @@ LogitRows<T> rows_of(const Logits& l) {
 
 }  // namespace
 
-int sum_of_squares(Kind kind, const void* x, int64_t count, double* partial, double* sum,
+int sum_of_squares(Element kind, const void* x, int64_t count, double* partial, double* sum,
                    void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   const int64_t wanted = (count + kThreads - 1) / kThreads;

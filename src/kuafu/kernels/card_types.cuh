@@ -57,15 +57,15 @@ bool is_aligned(const T* p, int width) {
 
 /// Calls f with a null pointer to the type of `kind`.
 template <class F>
-int by_kind(Kind kind, F f) {
+int by_kind(Element kind, F f) {
   switch (kind) {
-    case Kind::kF64:
+    case Element::kF64:
       return f(static_cast<double*>(nullptr));
-    case Kind::kF32:
+    case Element::kF32:
       return f(static_cast<float*>(nullptr));
-    case Kind::kBF16:
+    case Element::kBF16:
       return f(static_cast<__nv_bfloat16*>(nullptr));
-    case Kind::kF16:
+    case Element::kF16:
       return f(static_cast<__half*>(nullptr));
   }
   return static_cast<int>(cudaErrorInvalidValue);
@@ -117,12 +117,12 @@ constexpr int kUpdateWidth = 4;
 
 /// Calls f with zeros of the types of an update: its values and its gradients.
 template <class F>
-int by_types(Kind kind, Kind grad, F f) {
-  if (kind == Kind::kF64 && grad == Kind::kF64) return f(double{}, double{});
-  if (kind != Kind::kF32) return static_cast<int>(cudaErrorInvalidValue);
-  if (grad == Kind::kF32) return f(float{}, float{});
-  if (grad == Kind::kBF16) return f(float{}, __nv_bfloat16{});
-  if (grad == Kind::kF16) return f(float{}, __half{});
+int by_types(Element kind, Element grad, F f) {
+  if (kind == Element::kF64 && grad == Element::kF64) return f(double{}, double{});
+  if (kind != Element::kF32) return static_cast<int>(cudaErrorInvalidValue);
+  if (grad == Element::kF32) return f(float{}, float{});
+  if (grad == Element::kBF16) return f(float{}, __nv_bfloat16{});
+  if (grad == Element::kF16) return f(float{}, __half{});
   return static_cast<int>(cudaErrorInvalidValue);
 }
 

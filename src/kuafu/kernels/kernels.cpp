@@ -95,7 +95,7 @@ inline __attribute__((always_inline)) void add_block(int64_t hidden, const T* __
 
 /// Eight rows at a time in T, those sums in f64: half of the time of every row in f64.
 template <class T>
-inline __attribute__((always_inline)) void add_rows(Rows n, const T* x, double* sums) {
+inline __attribute__((always_inline)) void add_rows(RowExtents n, const T* x, double* sums) {
   int64_t r = 0;
   for (; r + 8 <= n.rows; r += 8) add_block<8>(n.hidden, x + r * n.hidden, sums);
   for (; r < n.rows; ++r) add_block<1>(n.hidden, x + r * n.hidden, sums);
@@ -103,8 +103,8 @@ inline __attribute__((always_inline)) void add_rows(Rows n, const T* x, double* 
 
 }  // namespace
 
-KUAFU_WIDE void sum_rows(Rows n, const float* x, double* sums) { add_rows(n, x, sums); }
-KUAFU_WIDE void sum_rows(Rows n, const double* x, double* sums) { add_rows(n, x, sums); }
+KUAFU_WIDE void sum_rows(RowExtents n, const float* x, double* sums) { add_rows(n, x, sums); }
+KUAFU_WIDE void sum_rows(RowExtents n, const double* x, double* sums) { add_rows(n, x, sums); }
 
 KUAFU_WIDE void attention_merge(const HeadExtents& n, const AttentionMerge<float>& m) {
   merge_rows(n, m);
@@ -133,7 +133,8 @@ KUAFU_WIDE double sum_of_squares(const double* x, int64_t count) {
 }
 
 template <class T>
-void embedding(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* w, T* y) {
+void embedding(const int64_t* ids, int64_t num_ids, int64_t first, RowExtents table, const T* w,
+               T* y) {
   for (int64_t i = 0; i < num_ids; ++i, y += table.hidden) {
     const int64_t row = ids[i] - first;
     if (row < 0 || row >= table.rows) {
@@ -145,8 +146,8 @@ void embedding(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, c
 }
 
 template <class T>
-void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* dy,
-                        T* dw) {
+void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, RowExtents table,
+                        const T* dy, T* dw) {
   for (int64_t i = 0; i < num_ids; ++i, dy += table.hidden) {
     const int64_t row = ids[i] - first;
     if (row < 0 || row >= table.rows) continue;
@@ -155,9 +156,9 @@ void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, Rows
   }
 }
 
-#define KUAFU_INSTANTIATE(T)                                                     \
-  template void embedding(const int64_t*, int64_t, int64_t, Rows, const T*, T*); \
-  template void embedding_backward(const int64_t*, int64_t, int64_t, Rows, const T*, T*)
+#define KUAFU_INSTANTIATE(T)                                                           \
+  template void embedding(const int64_t*, int64_t, int64_t, RowExtents, const T*, T*); \
+  template void embedding_backward(const int64_t*, int64_t, int64_t, RowExtents, const T*, T*)
 KUAFU_INSTANTIATE(float);
 KUAFU_INSTANTIATE(double);
 #undef KUAFU_INSTANTIATE

@@ -30,13 +30,13 @@ double sum_of_squares(const float* x, int64_t count);
 double sum_of_squares(const double* x, int64_t count);
 
 /// Extents of a tensor of rows, or of my shard of them.
-struct Rows {
+struct RowExtents {
   int64_t rows, hidden;  ///< R, my part of H
 };
 
 /// sums (H), zeroed: over the rows of x, first row first.
-void sum_rows(Rows n, const float* x, double* sums);
-void sum_rows(Rows n, const double* x, double* sums);
+void sum_rows(RowExtents n, const float* x, double* sums);
+void sum_rows(RowExtents n, const double* x, double* sums);
 
 /// gelu with the tanh approximation, and dx = dy gelu'(x). `y` may be `x`, `dx` may be `dy`.
 void gelu(const float* x, float* y, int64_t count);
@@ -89,7 +89,7 @@ void rope(const HeadExtents& n, const Rope<double>& r);
 
 /// moments (R, 2): sums over my part of H of x and of x^2.
 template <class T>
-void norm_moments(Rows n, const T* x, double* moments);
+void norm_moments(RowExtents n, const T* x, double* moments);
 
 /// y = (x - mean) rstd w + b with rstd = (variance + epsilon)^(-1/2). x holds the whole H.
 template <class T>
@@ -98,14 +98,14 @@ struct NormForward {
   double epsilon;
   T *y, *mean, *rstd;  ///< (R, H), (R), (R)
 };
-void layer_norm(Rows n, const NormForward<float>& a);
-void layer_norm(Rows n, const NormForward<double>& a);
+void layer_norm(RowExtents n, const NormForward<float>& a);
+void layer_norm(RowExtents n, const NormForward<double>& a);
 
 /// y = (x - mean) rstd w + b.
-void norm_apply(Rows n, const float* x, const float* mean, const float* rstd, const float* w,
+void norm_apply(RowExtents n, const float* x, const float* mean, const float* rstd, const float* w,
                 const float* b, float* y);
-void norm_apply(Rows n, const double* x, const double* mean, const double* rstd, const double* w,
-                const double* b, double* y);
+void norm_apply(RowExtents n, const double* x, const double* mean, const double* rstd,
+                const double* w, const double* b, double* y);
 
 /// dx = rstd (dy w - (moment 0 + xhat moment 1) / hidden) + residual, dw = sum(dy xhat),
 /// db = sum(dy).
@@ -119,14 +119,14 @@ struct NormBackward {
   double *dw, *db;        ///< (H), zeroed
 };
 /// moments (R, 2): sums over my part of H of dy w and of dy w xhat. Reads dy, x, mean, rstd, w.
-void norm_backward_moments(Rows n, const NormBackward<float>& a, double* moments);
-void norm_backward_moments(Rows n, const NormBackward<double>& a, double* moments);
-void norm_backward(Rows n, const NormBackward<float>& a);
-void norm_backward(Rows n, const NormBackward<double>& a);
+void norm_backward_moments(RowExtents n, const NormBackward<float>& a, double* moments);
+void norm_backward_moments(RowExtents n, const NormBackward<double>& a, double* moments);
+void norm_backward(RowExtents n, const NormBackward<float>& a);
+void norm_backward(RowExtents n, const NormBackward<double>& a);
 
 /// moments (R): sums over my part of H of x^2.
-void rms_moments(Rows n, const float* x, double* moments);
-void rms_moments(Rows n, const double* x, double* moments);
+void rms_moments(RowExtents n, const float* x, double* moments);
+void rms_moments(RowExtents n, const double* x, double* moments);
 
 /// y = x rstd w with rstd = (moment / hidden + epsilon)^(-1/2).
 template <class T>
@@ -137,8 +137,8 @@ struct RmsForward {
   double epsilon;
   T *y, *rstd;  ///< (R, H), (R)
 };
-void rms_norm(Rows n, const RmsForward<float>& a);
-void rms_norm(Rows n, const RmsForward<double>& a);
+void rms_norm(RowExtents n, const RmsForward<float>& a);
+void rms_norm(RowExtents n, const RmsForward<double>& a);
 
 /// dx = rstd (dy w - xhat moment / hidden) + residual, dw = sum(dy xhat).
 template <class T>
@@ -151,17 +151,18 @@ struct RmsBackward {
   double* dw;             ///< (H), zeroed
 };
 /// moments (R): sums over my part of H of dy w xhat. Reads dy, x, rstd, w.
-void rms_backward_moments(Rows n, const RmsBackward<float>& a, double* moments);
-void rms_backward_moments(Rows n, const RmsBackward<double>& a, double* moments);
-void rms_backward(Rows n, const RmsBackward<float>& a);
-void rms_backward(Rows n, const RmsBackward<double>& a);
+void rms_backward_moments(RowExtents n, const RmsBackward<float>& a, double* moments);
+void rms_backward_moments(RowExtents n, const RmsBackward<double>& a, double* moments);
+void rms_backward(RowExtents n, const RmsBackward<float>& a);
+void rms_backward(RowExtents n, const RmsBackward<double>& a);
 
 /// y (ids, H): table row ids[i] - first where that is one of `rows`, else zeros.
 template <class T>
-void embedding(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* w, T* y);
+void embedding(const int64_t* ids, int64_t num_ids, int64_t first, RowExtents table, const T* w,
+               T* y);
 /// dw (rows, H), zeroed: sums dy rows by id, in the order of ids.
 template <class T>
-void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* dy,
-                        T* dw);
+void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, RowExtents table,
+                        const T* dy, T* dw);
 
 }  // namespace kuafu::kernels

@@ -10,14 +10,14 @@
 namespace kuafu::kernels {
 
 template <class T>
-void norm_moments(Rows n, const T* x, double* moments) {
+void norm_moments(RowExtents n, const T* x, double* moments) {
   for (int64_t r = 0; r < n.rows; ++r, x += n.hidden) {
     moments[2 * r] = sum(n.hidden, [x](int64_t i) { return static_cast<double>(x[i]); });
     moments[2 * r + 1] = sum_of_squares_of(x, n.hidden);
   }
 }
 
-#define KUAFU_INSTANTIATE(T) template void norm_moments(Rows, const T*, double*)
+#define KUAFU_INSTANTIATE(T) template void norm_moments(RowExtents, const T*, double*)
 KUAFU_INSTANTIATE(float);
 KUAFU_INSTANTIATE(double);
 #undef KUAFU_INSTANTIATE
@@ -49,7 +49,7 @@ inline __attribute__((always_inline)) void apply_row(int64_t hidden, const T* x,
 }
 
 template <class T>
-inline __attribute__((always_inline)) void apply_rows(Rows n, const T* x, const T* mean,
+inline __attribute__((always_inline)) void apply_rows(RowExtents n, const T* x, const T* mean,
                                                       const T* rstd, const T* w, const T* b, T* y) {
   for (int64_t r = 0; r < n.rows; ++r) {
     apply_row(n.hidden, x + r * n.hidden, w, b, mean[r], rstd[r], y + r * n.hidden);
@@ -58,7 +58,7 @@ inline __attribute__((always_inline)) void apply_rows(Rows n, const T* x, const 
 
 /// Three passes over a row that lies in the first cache.
 template <class T>
-inline __attribute__((always_inline)) void norm_rows(Rows n, const NormForward<T>& a) {
+inline __attribute__((always_inline)) void norm_rows(RowExtents n, const NormForward<T>& a) {
   const auto hidden = static_cast<double>(n.hidden);
   for (int64_t r = 0; r < n.rows; ++r) {
     const T* x = a.x + r * n.hidden;
@@ -188,7 +188,7 @@ inline __attribute__((always_inline)) Moments moments_of_row(int64_t hidden,
 }
 
 template <class T>
-inline __attribute__((always_inline)) Moments moments_of_row(Rows n, const NormBackward<T>& a,
+inline __attribute__((always_inline)) Moments moments_of_row(RowExtents n, const NormBackward<T>& a,
                                                              int64_t r) {
   const int64_t at = r * n.hidden;
   Moments sums = moments_of_row(n.hidden, a.dy + at, a.x + at, a.w, a.mean[r]);
@@ -197,7 +197,8 @@ inline __attribute__((always_inline)) Moments moments_of_row(Rows n, const NormB
 }
 
 template <class T>
-inline __attribute__((always_inline)) void norm_backward_rows(Rows n, const NormBackward<T>& a) {
+inline __attribute__((always_inline)) void norm_backward_rows(RowExtents n,
+                                                              const NormBackward<T>& a) {
   const auto hidden = static_cast<double>(a.hidden);
   RowSums<T> dw(n.hidden, a.dw), db(n.hidden, a.db);
   for (int64_t r = 0; r < n.rows; ++r) {
@@ -215,7 +216,8 @@ inline __attribute__((always_inline)) void norm_backward_rows(Rows n, const Norm
 }
 
 template <class T>
-inline __attribute__((always_inline)) void norm_backward_sums(Rows n, const NormBackward<T>& a,
+inline __attribute__((always_inline)) void norm_backward_sums(RowExtents n,
+                                                              const NormBackward<T>& a,
                                                               double* moments) {
   for (int64_t r = 0; r < n.rows; ++r) {
     const Moments sums = moments_of_row(n, a, r);
@@ -238,7 +240,7 @@ inline __attribute__((always_inline)) double products(const T* dy, const T* x, c
 }
 
 template <class T>
-inline __attribute__((always_inline)) void rms_rows(Rows n, const RmsForward<T>& a) {
+inline __attribute__((always_inline)) void rms_rows(RowExtents n, const RmsForward<T>& a) {
   for (int64_t r = 0; r < n.rows; ++r) {
     const T* x = a.x + r * n.hidden;
     T* y = a.y + r * n.hidden;
@@ -250,7 +252,8 @@ inline __attribute__((always_inline)) void rms_rows(Rows n, const RmsForward<T>&
 }
 
 template <class T>
-inline __attribute__((always_inline)) void rms_backward_rows(Rows n, const RmsBackward<T>& a) {
+inline __attribute__((always_inline)) void rms_backward_rows(RowExtents n,
+                                                             const RmsBackward<T>& a) {
   RowSums<T> dw(n.hidden, a.dw);
   for (int64_t r = 0; r < n.rows; ++r) {
     const int64_t at = r * n.hidden;
@@ -265,7 +268,7 @@ inline __attribute__((always_inline)) void rms_backward_rows(Rows n, const RmsBa
 }
 
 template <class T>
-inline __attribute__((always_inline)) void rms_backward_sums(Rows n, const RmsBackward<T>& a,
+inline __attribute__((always_inline)) void rms_backward_sums(RowExtents n, const RmsBackward<T>& a,
                                                              double* moments) {
   for (int64_t r = 0; r < n.rows; ++r) {
     const int64_t first = r * n.hidden;
@@ -275,40 +278,47 @@ inline __attribute__((always_inline)) void rms_backward_sums(Rows n, const RmsBa
 
 }  // namespace
 
-KUAFU_WIDE void layer_norm(Rows n, const NormForward<float>& a) { norm_rows(n, a); }
-KUAFU_WIDE void layer_norm(Rows n, const NormForward<double>& a) { norm_rows(n, a); }
-KUAFU_WIDE void norm_apply(Rows n, const float* x, const float* mean, const float* rstd,
+KUAFU_WIDE void layer_norm(RowExtents n, const NormForward<float>& a) { norm_rows(n, a); }
+KUAFU_WIDE void layer_norm(RowExtents n, const NormForward<double>& a) { norm_rows(n, a); }
+KUAFU_WIDE void norm_apply(RowExtents n, const float* x, const float* mean, const float* rstd,
                            const float* w, const float* b, float* y) {
   apply_rows(n, x, mean, rstd, w, b, y);
 }
-KUAFU_WIDE void norm_apply(Rows n, const double* x, const double* mean, const double* rstd,
+KUAFU_WIDE void norm_apply(RowExtents n, const double* x, const double* mean, const double* rstd,
                            const double* w, const double* b, double* y) {
   apply_rows(n, x, mean, rstd, w, b, y);
 }
-KUAFU_WIDE void norm_backward_moments(Rows n, const NormBackward<float>& a, double* moments) {
+KUAFU_WIDE void norm_backward_moments(RowExtents n, const NormBackward<float>& a, double* moments) {
   norm_backward_sums(n, a, moments);
 }
-KUAFU_WIDE void norm_backward_moments(Rows n, const NormBackward<double>& a, double* moments) {
+KUAFU_WIDE void norm_backward_moments(RowExtents n, const NormBackward<double>& a,
+                                      double* moments) {
   norm_backward_sums(n, a, moments);
 }
-KUAFU_WIDE void norm_backward(Rows n, const NormBackward<float>& a) { norm_backward_rows(n, a); }
-KUAFU_WIDE void norm_backward(Rows n, const NormBackward<double>& a) { norm_backward_rows(n, a); }
+KUAFU_WIDE void norm_backward(RowExtents n, const NormBackward<float>& a) {
+  norm_backward_rows(n, a);
+}
+KUAFU_WIDE void norm_backward(RowExtents n, const NormBackward<double>& a) {
+  norm_backward_rows(n, a);
+}
 
-KUAFU_WIDE void rms_moments(Rows n, const float* x, double* moments) {
+KUAFU_WIDE void rms_moments(RowExtents n, const float* x, double* moments) {
   for (int64_t r = 0; r < n.rows; ++r) moments[r] = squares(x + r * n.hidden, n.hidden);
 }
-KUAFU_WIDE void rms_moments(Rows n, const double* x, double* moments) {
+KUAFU_WIDE void rms_moments(RowExtents n, const double* x, double* moments) {
   for (int64_t r = 0; r < n.rows; ++r) moments[r] = squares(x + r * n.hidden, n.hidden);
 }
-KUAFU_WIDE void rms_norm(Rows n, const RmsForward<float>& a) { rms_rows(n, a); }
-KUAFU_WIDE void rms_norm(Rows n, const RmsForward<double>& a) { rms_rows(n, a); }
-KUAFU_WIDE void rms_backward_moments(Rows n, const RmsBackward<float>& a, double* moments) {
+KUAFU_WIDE void rms_norm(RowExtents n, const RmsForward<float>& a) { rms_rows(n, a); }
+KUAFU_WIDE void rms_norm(RowExtents n, const RmsForward<double>& a) { rms_rows(n, a); }
+KUAFU_WIDE void rms_backward_moments(RowExtents n, const RmsBackward<float>& a, double* moments) {
   rms_backward_sums(n, a, moments);
 }
-KUAFU_WIDE void rms_backward_moments(Rows n, const RmsBackward<double>& a, double* moments) {
+KUAFU_WIDE void rms_backward_moments(RowExtents n, const RmsBackward<double>& a, double* moments) {
   rms_backward_sums(n, a, moments);
 }
-KUAFU_WIDE void rms_backward(Rows n, const RmsBackward<float>& a) { rms_backward_rows(n, a); }
-KUAFU_WIDE void rms_backward(Rows n, const RmsBackward<double>& a) { rms_backward_rows(n, a); }
+KUAFU_WIDE void rms_backward(RowExtents n, const RmsBackward<float>& a) { rms_backward_rows(n, a); }
+KUAFU_WIDE void rms_backward(RowExtents n, const RmsBackward<double>& a) {
+  rms_backward_rows(n, a);
+}
 
 }  // namespace kuafu::kernels

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/memory/linear_program.h"
 #include "kuafu/memory/optimum.h"
-#include "kuafu/memory/program.h"
 
 namespace kuafu::memory {
 namespace {
@@ -21,12 +21,13 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 /// x in [0, 1] for each column.
 struct Box {
-  explicit Box(const Program& program) : lower(program.cost.size(), 0), upper(lower.size(), 1) {}
+  explicit Box(const LinearProgram& program)
+      : lower(program.cost.size(), 0), upper(lower.size(), 1) {}
   std::vector<double> lower, upper;
 };
 
-int columns_of(const Program& program) { return static_cast<int>(program.cost.size()); }
-int rows_of(const Program& program) { return static_cast<int>(program.least.size()); }
+int columns_of(const LinearProgram& program) { return static_cast<int>(program.cost.size()); }
+int rows_of(const LinearProgram& program) { return static_cast<int>(program.least.size()); }
 
 /// Segments that a solution of the program keeps; whatever is between 0 and 1 leaves.
 std::vector<bool> kept_by(const double* x, const Segments& all) {
@@ -37,7 +38,7 @@ std::vector<bool> kept_by(const double* x, const Segments& all) {
 }
 
 /// The relaxation by CLP: its bound, and its solution with what is in parts not kept.
-void relax(const UseTrace& trace, const Segments& all, const Program& program, Optimum& out) {
+void relax(const UseTrace& trace, const Segments& all, const LinearProgram& program, Optimum& out) {
   const std::unique_ptr<Clp_Simplex, decltype(&Clp_deleteModel)> model(Clp_newModel(),
                                                                        Clp_deleteModel);
   const Box box(program);
@@ -56,14 +57,14 @@ void relax(const UseTrace& trace, const Segments& all, const Program& program, O
 }
 
 /// Whether no whole number of units lies between the bound and the bytes.
-bool closes(const Program& program, const Optimum& out) {
+bool closes(const LinearProgram& program, const Optimum& out) {
   const auto unit = static_cast<double>(program.unit);
   return std::ceil(out.bound / unit) * unit >= static_cast<double>(out.bytes);
 }
 
 /// The integer program by CBC, begun with the choice in `out`.
-void search(const UseTrace& trace, const Segments& all, const Program& program, double seconds,
-            Optimum& out) {
+void search(const UseTrace& trace, const Segments& all, const LinearProgram& program,
+            double seconds, Optimum& out) {
   const std::unique_ptr<Cbc_Model, decltype(&Cbc_deleteModel)> model(Cbc_newModel(),
                                                                      Cbc_deleteModel);
   const Box box(program);
@@ -117,7 +118,7 @@ Optimum least_bytes(const UseTrace& trace, int64_t budget, const SearchLimits& l
   check_fits(trace, budget);
   const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   const Segments all = segments_of(trace, budget);
-  const Program program = program_of(trace, all);
+  const LinearProgram program = program_of(trace, all);
   Optimum out;
   relax(trace, all, program, out);
   if (!closes(program, out)) {

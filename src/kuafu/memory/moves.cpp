@@ -55,7 +55,7 @@ void Rules::bring(const Move& move, const std::string& what) {
   const auto c = static_cast<size_t>(move.chunk);
   const int64_t in_use = trace_.moments[static_cast<size_t>(moment_)].in_use;
   KUAFU_REQUIRE(!on_device_.resident[c], what, ", which is on the device already");
-  const Use* use = use_of(trace_.moments[static_cast<size_t>(moment_)], move.chunk);
+  const ChunkUse* use = use_of(trace_.moments[static_cast<size_t>(moment_)], move.chunk);
   KUAFU_REQUIRE(
       move.kind == MoveKind::kLoad || (use != nullptr && use->access == Access::kOverwrite), what,
       ", which this moment does not overwrite: it would be used without its bytes");
@@ -90,7 +90,7 @@ void Rules::move(const Move& move) {
 
 int64_t Rules::compute() {
   const Moment& moment = trace_.moments[static_cast<size_t>(moment_)];
-  for (const Use& use : moment.uses) {
+  for (const ChunkUse& use : moment.uses) {
     if (!needs_device(use.access)) {
       KUAFU_REQUIRE(!on_device_.has(use.chunk), "moment ", moment_, " changes chunk ", use.chunk,
                     " at home while it is on the device, where it would be old");
@@ -118,11 +118,11 @@ Traffic traffic_of(const UseTrace& trace, const std::vector<Move>& moves) {
   return traffic;
 }
 
-Replayed replay(const UseTrace& trace, int64_t budget, const OnDevice& start,
-                const std::vector<Move>& moves, int64_t steps) {
+ReplayedMoves replay(const UseTrace& trace, int64_t budget, const OnDevice& start,
+                     const std::vector<Move>& moves, int64_t steps) {
   check(trace);
   Rules rules(trace, budget, start);
-  Replayed out;
+  ReplayedMoves out;
   auto next = moves.begin();
   for (int64_t t = 0; t < steps * trace.num_moments(); ++t) {
     for (; next != moves.end() && next->moment == t; ++next) rules.move(*next);

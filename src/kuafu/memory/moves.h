@@ -90,14 +90,14 @@ struct Traffic {
 Traffic traffic_of(const UseTrace& trace, const std::vector<Move>& moves);
 
 /// What a list of moves comes to; see Rules.
-struct Replayed {
+struct ReplayedMoves {
   std::vector<int64_t> live = {};  ///< bytes while each moment computes
   OnDevice end = {};
-  bool operator==(const Replayed&) const = default;
+  bool operator==(const ReplayedMoves&) const = default;
 };
 
 /// Holds the moves of `steps` steps, in order of their moments, to the rules.
-Replayed replay(const UseTrace& trace, int64_t budget, const OnDevice& start,
-                const std::vector<Move>& moves, int64_t steps);
+ReplayedMoves replay(const UseTrace& trace, int64_t budget, const OnDevice& start,
+                     const std::vector<Move>& moves, int64_t steps);
 
 }  // namespace kuafu::memory

@@ -50,7 +50,7 @@ Played play(const UseTrace& trace, int64_t budget, const Policy& policy, const K
   out.prefetch_hits = player.prefetch_hits() - hits;
   require_same(player, out.start);
   out.traffic = traffic_of(trace, out.moves);
-  const Replayed again = replay(trace, budget, out.start, out.moves, out.steps);
+  const ReplayedMoves again = replay(trace, budget, out.start, out.moves, out.steps);
   KUAFU_CHECK(again.live == out.live && again.end == out.start, "moves played otherwise than made");
   return out;
 }

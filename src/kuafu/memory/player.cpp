@@ -32,7 +32,9 @@ Player::Moment Player::next() {
   known_.moment = rules_.moment();
   const Choice choice = policy_(known_);
   for (const int64_t c : choice.evict) evict(c, out);
-  for (const Use& use : trace_.moments[static_cast<size_t>(known_.moment)].uses) take(use, out);
+  for (const ChunkUse& use : trace_.moments[static_cast<size_t>(known_.moment)].uses) {
+    take(use, out);
+  }
   for (const int64_t c : choice.prefetch) fetch(c, out);
   out.live = rules_.compute();
   return out;
@@ -58,7 +60,7 @@ void Player::evict(int64_t chunk, Moment& out) {
 }
 
 /// What the moment uses on the device is there, or comes now.
-void Player::take(const Use& use, Moment& out) {
+void Player::take(const ChunkUse& use, Moment& out) {
   if (!needs_device(use.access)) return;
   const auto c = static_cast<size_t>(use.chunk);
   if (!on_device().has(use.chunk)) {

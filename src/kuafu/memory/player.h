@@ -33,7 +33,7 @@ class Player {
   void move(int64_t chunk, MoveKind kind, Moment& out);
   void check_chunk(int64_t chunk) const;
   void evict(int64_t chunk, Moment& out);
-  void take(const Use& use, Moment& out);
+  void take(const ChunkUse& use, Moment& out);
   void fetch(int64_t chunk, Moment& out);
 
   const UseTrace& trace_;

@@ -42,7 +42,7 @@ bool Room::make(int64_t needed, int64_t window, const Rank& rank) {
 void Room::make_for_moment(const Rank& rank) {
   int64_t needed = 0;
   const Moment& moment = known_.moment_ahead(0);
-  for (const Use& use : moment.uses) {
+  for (const ChunkUse& use : moment.uses) {
     if (!needs_device(use.access)) {
       if (has(use.chunk)) leave(use.chunk);
     } else if (!has(use.chunk)) {
@@ -51,14 +51,14 @@ void Room::make_for_moment(const Rank& rank) {
   }
   make(needed, 0, rank);
   bytes_ += needed;
-  for (const Use& use : moment.uses) {
+  for (const ChunkUse& use : moment.uses) {
     if (needs_device(use.access)) on_device_[static_cast<size_t>(use.chunk)] = true;
   }
 }
 
 /// Brings one chunk that is used in `distance` moments; of what is overwritten only the space is
 /// reserved, since it comes without a copy. Returns whether it fits until then.
-bool Room::bring(const Use& use, int64_t distance, const Rank& rank) {
+bool Room::bring(const ChunkUse& use, int64_t distance, const Rank& rank) {
   const int64_t bytes = known_.bytes_of(use.chunk);
   const Room before = *this;
   if (!make(bytes, distance, rank)) {
@@ -78,7 +78,7 @@ void Room::bring_ahead(const Rank& rank, int64_t depth) {
   for (int64_t distance = 1; distance <= depth; ++distance) {
     const Moment& moment = known_.moment_ahead(distance);
     in_use_ = std::max(in_use_, moment.in_use);
-    for (const Use& use : moment.uses) {
+    for (const ChunkUse& use : moment.uses) {
       if (!needs_device(use.access)) continue;
       // What changes at home until then is brought when it has, and nothing comes before that: it
       // might take its room.

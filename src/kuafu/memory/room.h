@@ -37,7 +37,7 @@ class Room {
 
  private:
   bool make(int64_t needed, int64_t window, const Rank& rank);
-  bool bring(const Use& use, int64_t distance, const Rank& rank);
+  bool bring(const ChunkUse& use, int64_t distance, const Rank& rank);
 
   const Known& known_;
   int64_t cap_, bytes_, in_use_;  ///< of chunks, those reserved too; the most up to a moment ahead

@@ -28,7 +28,7 @@ void use_as_training(UseTrace& trace, Dice& dice) {
   const int64_t chunks = trace.num_chunks(), moments = trace.num_moments();
   const int64_t layers = std::min(dice.from_to(1, chunks), moments / 2);
   const auto add = [&](int64_t t, int64_t c, Access access) {
-    std::vector<Use>& uses = trace.moments[static_cast<size_t>(t)].uses;
+    std::vector<ChunkUse>& uses = trace.moments[static_cast<size_t>(t)].uses;
     if (use_of(trace.moments[static_cast<size_t>(t)], c) == nullptr) uses.push_back({c, access});
   };
   for (int64_t c = 0; c < chunks; ++c) {

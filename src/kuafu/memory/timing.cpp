@@ -15,7 +15,7 @@ constexpr int kMostRounds = 64;
 /// The two queues and the computing, in seconds since the first round.
 class Clock {
  public:
-  Clock(const UseTrace& trace, int64_t budget, const Played& played, const Rates& rates)
+  Clock(const UseTrace& trace, int64_t budget, const Played& played, const LinkRates& rates)
       : trace_(trace),
         budget_(budget),
         played_(played),
@@ -25,8 +25,8 @@ class Clock {
         home_(trace.chunks.size()) {}
 
   /// All steps once more, after what came before.
-  Timing round() {
-    Timing out;
+  MoveTimes round() {
+    MoveTimes out;
     const double begin = now_;
     auto next = played_.moves.begin();
     for (int64_t t = 0; t < played_.steps * trace_.num_moments(); ++t) {
@@ -39,7 +39,7 @@ class Clock {
         }
       }
       double start = std::max(now_, when_free(chunk_bytes_ - ahead + moment.in_use));
-      for (const Use& use : moment.uses) {
+      for (const ChunkUse& use : moment.uses) {
         const auto c = static_cast<size_t>(use.chunk);
         start = std::max(start, needs_device(use.access) ? ready_[c] : home_[c]);
       }
@@ -48,8 +48,8 @@ class Clock {
       out.computing += moment.seconds;
     }
     out.seconds = now_ - begin;
-    for (Span& span : out.moves) span = {span.start - begin, span.end - begin};
-    for (Span& span : out.moments) span = {span.start - begin, span.end - begin};
+    for (Interval& span : out.moves) span = {span.start - begin, span.end - begin};
+    for (Interval& span : out.moments) span = {span.start - begin, span.end - begin};
     return out;
   }
 
@@ -70,7 +70,7 @@ class Clock {
     return static_cast<double>(bytes_of(chunk)) / (on_disk ? rates_.disk : rates_.host);
   }
 
-  Span give_out(const Move& move, const Moment& moment, Timing& out) {
+  Interval give_out(const Move& move, const Moment& moment, MoveTimes& out) {
     const auto c = static_cast<size_t>(move.chunk);
     switch (move.kind) {
       case MoveKind::kWriteBack:
@@ -121,7 +121,7 @@ class Clock {
   const UseTrace& trace_;
   int64_t budget_;
   const Played& played_;
-  const Rates& rates_;
+  const LinkRates& rates_;
   double now_ = 0, loads_free_ = 0, write_backs_free_ = 0;
   int64_t chunk_bytes_;  ///< of chunks on the device or on their way there; not of those leaving
   std::vector<double> ready_, home_;  ///< when each was last there
@@ -138,7 +138,8 @@ bool nearly_equal(const std::vector<double>& a, const std::vector<double>& b, do
 
 }  // namespace
 
-Timing time_moves(const UseTrace& trace, int64_t budget, const Played& played, const Rates& rates) {
+MoveTimes time_moves(const UseTrace& trace, int64_t budget, const Played& played,
+                     const LinkRates& rates) {
   for (const Chunk& chunk : trace.chunks) {
     const double rate = chunk.home == Tier::kDisk ? rates.disk : rates.host;
     KUAFU_REQUIRE(rate > 0 && std::isfinite(rate), "chunks are at home on the ",
@@ -147,7 +148,7 @@ Timing time_moves(const UseTrace& trace, int64_t budget, const Played& played, c
   Clock clock(trace, budget, played, rates);
   std::vector<double> before = clock.behind();
   for (int round = 1;; ++round) {
-    Timing timing = clock.round();
+    MoveTimes timing = clock.round();
     std::vector<double> after = clock.behind();
     if (nearly_equal(before, after, timing.seconds) || round == kMostRounds) return timing;
     before = std::move(after);

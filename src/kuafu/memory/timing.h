@@ -8,24 +8,24 @@
 namespace kuafu::memory {
 
 /// Bytes a second between the device and each home of chunks, in each direction.
-struct Rates {
+struct LinkRates {
   double host = 0;
   double disk = 0;  ///< asked for where a chunk is at home there
 };
 
 /// From when to when something is on its way, in seconds since the first moment could begin.
-struct Span {
+struct Interval {
   double start = 0, end = 0;
-  bool operator==(const Span&) const = default;
+  bool operator==(const Interval&) const = default;
 };
 
 /// When what was played happens, once that repeats too.
-struct Timing {
+struct MoveTimes {
   double seconds = 0;                    ///< of all steps
   double computing = 0;                  ///< of these
   double loading = 0, writing_back = 0;  ///< busy time of the two queues
-  std::vector<Span> moves = {};          ///< of a load and a write back the copy
-  std::vector<Span> moments = {};        ///< that compute
+  std::vector<Interval> moves = {};      ///< of a load and a write back the copy
+  std::vector<Interval> moments = {};    ///< that compute
   double stall() const { return seconds - computing; }
 };
 
@@ -45,6 +45,7 @@ struct Timing {
 ///   home has come home, and there is space for what it has in use.
 /// So bytes on the device never pass the budget, at any time, and stall is at least the busy time of
 /// each queue less the computing.
-Timing time_moves(const UseTrace& trace, int64_t budget, const Played& played, const Rates& rates);
+MoveTimes time_moves(const UseTrace& trace, int64_t budget, const Played& played,
+                     const LinkRates& rates);
 
 }  // namespace kuafu::memory

@@ -58,7 +58,7 @@ std::ostream& operator<<(std::ostream& out, const UseTrace& trace) {
   for (size_t t = 0; t < trace.moments.size(); ++t) {
     const Moment& moment = trace.moments[t];
     out << t << ": " << moment.in_use << " in use, " << moment.seconds << " s";
-    for (const Use& use : moment.uses) out << ", " << use.chunk << " " << name_of(use.access);
+    for (const ChunkUse& use : moment.uses) out << ", " << use.chunk << " " << name_of(use.access);
     out << "\n";
   }
   return out;
@@ -73,7 +73,7 @@ void check(const UseTrace& trace) {
 
 int64_t used_bytes(const UseTrace& trace, int64_t moment) {
   int64_t bytes = 0;
-  for (const Use& use : trace.moments[static_cast<size_t>(moment)].uses) {
+  for (const ChunkUse& use : trace.moments[static_cast<size_t>(moment)].uses) {
     if (needs_device(use.access)) bytes += trace.chunks[static_cast<size_t>(use.chunk)].bytes;
   }
   return bytes;
@@ -105,7 +105,7 @@ UseTrace repeated(const UseTrace& trace, int64_t k) {
 UsesByChunk::UsesByChunk(const UseTrace& trace)
     : moments_(trace.num_moments()), uses_(trace.chunks.size()) {
   for (int64_t t = 0; t < moments_; ++t) {
-    for (const Use& use : trace.moments[static_cast<size_t>(t)].uses) {
+    for (const ChunkUse& use : trace.moments[static_cast<size_t>(t)].uses) {
       uses_[static_cast<size_t>(use.chunk)].push_back({t, use.access});
     }
   }
@@ -133,8 +133,8 @@ bool UsesByChunk::is_dead(int64_t chunk, int64_t moment) const {
   return !of(chunk).empty() && next(chunk, moment).access == Access::kOverwrite;
 }
 
-const Use* use_of(const Moment& moment, int64_t chunk) {
-  for (const Use& use : moment.uses) {
+const ChunkUse* use_of(const Moment& moment, int64_t chunk) {
+  for (const ChunkUse& use : moment.uses) {
     if (use.chunk == chunk) return &use;
   }
   return nullptr;

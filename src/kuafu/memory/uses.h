@@ -34,17 +34,17 @@ constexpr bool writes(Access access) {
 const char* name_of(Access access);
 
 /// A chunk that a moment needs while it computes: on the device, or kAtHome.
-struct Use {
+struct ChunkUse {
   int64_t chunk = 0;
   Access access = Access::kRead;
-  bool operator==(const Use&) const = default;
+  bool operator==(const ChunkUse&) const = default;
 };
 
 /// A stretch of computing between two places where chunks may move.
 struct Moment {
   int64_t in_use = 0;  ///< bytes on the device that are no chunk's: activations, scratch
   double seconds = 0;  ///< of computing
-  std::vector<Use> uses = {};
+  std::vector<ChunkUse> uses = {};
   bool operator==(const Moment&) const = default;
 };
 
@@ -115,6 +115,6 @@ class UsesByChunk {
 };
 
 /// How a moment uses a chunk; null where it does not.
-const Use* use_of(const Moment& moment, int64_t chunk);
+const ChunkUse* use_of(const Moment& moment, int64_t chunk);
 
 }  // namespace kuafu::memory

@@ -24,13 +24,13 @@ constexpr int64_t matmul(int64_t r, int64_t k, int64_t m) {
 }
 
 /// Extents of one attention call.
-struct Attention {
+struct AttentionExtents {
   int64_t batch, heads, queries, keys, head_dim;
   bool is_causal;
 };
 
 /// Scores and weighted values: 4 B N S T D; half of it under a causal mask.
-constexpr int64_t attention(const Attention& a) {
+constexpr int64_t attention(const AttentionExtents& a) {
   const int64_t all =
       product_of_counts({4, a.batch, a.heads, a.queries, a.keys, a.head_dim}, kWhat);
   return a.is_causal ? all / 2 : all;
@@ -38,7 +38,7 @@ constexpr int64_t attention(const Attention& a) {
 
 /// Twice the forward: four products for two. The flash kernel's fifth, which rebuilds the scores,
 /// is the kernel's own recomputation and no model FLOPs.
-constexpr int64_t attention_backward(const Attention& a) {
+constexpr int64_t attention_backward(const AttentionExtents& a) {
   return product_of_counts({2, attention(a)}, kWhat);
 }
 

@@ -26,7 +26,7 @@ Tensor KeyValueCache::attend_first(const AttentionParallel& attention, Kept& kep
   return attention.attend(qkv[0], k, qkv[2], Mask::kCausal);
 }
 
-Tensor KeyValueCache::attend(const AttentionParallel& attention, const Place& place,
+Tensor KeyValueCache::attend(const AttentionParallel& attention, const CacheKey& place,
                              const Tensors& qkv, const std::vector<int64_t>& positions) {
   Kept& kept = all_[place];
   if (!is_filled_) return attend_first(attention, kept, qkv);

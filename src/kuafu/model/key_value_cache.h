@@ -34,15 +34,15 @@ class KeyValueCache {
   int64_t bytes() const;
 
   /// Where an attention's part of a micro-batch is kept.
-  struct Place {
+  struct CacheKey {
     const void* attention;
     int64_t first_sample;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const CacheKey&) const = default;
   };
   /// Causal attention of queries to all keys and values so far, the new ones among them, which are
   /// kept. qkv: q (B, N, S, D), k and v (B, Nkv, S, D) of the new tokens -> like q. `positions`: of
   /// each sample of a later forward, whose S is 1. @pre this rank holds whole sequences
-  Tensor attend(const AttentionParallel& attention, const Place& place, const Tensors& qkv,
+  Tensor attend(const AttentionParallel& attention, const CacheKey& place, const Tensors& qkv,
                 const std::vector<int64_t>& positions);
 
  private:
@@ -53,7 +53,7 @@ class KeyValueCache {
 
   int64_t capacity_;
   bool is_filled_ = false;
-  std::map<Place, Kept> all_;
+  std::map<CacheKey, Kept> all_;
 };
 
 /// Whether the side is of a later forward of a cache: one token of each sample, at its own position.

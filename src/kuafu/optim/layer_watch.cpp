@@ -38,7 +38,7 @@ void LayerWatch::lay_out(std::span<const ParamShard> shards, const Mesh& mesh) {
   tables_.clear();
   std::map<uint64_t, int64_t> heights;  // in the same order on every rank
   for (const ParamShard& shard : shards) {
-    Piece& piece = pieces_.emplace_back();
+    WatchedPiece& piece = pieces_.emplace_back();
     if (shard.param->is_copy) continue;
     piece.param = shard.param;
     piece.axes = splitting_axes(shard, mesh);
@@ -50,11 +50,11 @@ void LayerWatch::lay_out(std::span<const ParamShard> shards, const Mesh& mesh) {
   for (const auto& [axes, height] : heights) tables_[axes] = at::zeros({height, kNumSums}, f64);
 }
 
-Tensor LayerWatch::rows_of(const Piece& piece) const {
+Tensor LayerWatch::rows_of(const WatchedPiece& piece) const {
   return tables_.at(piece.axes).narrow(0, piece.first, kuafu::num_layers(*piece.param));
 }
 
-Tensor LayerWatch::held_rows_of(const Piece& piece) const {
+Tensor LayerWatch::held_rows_of(const WatchedPiece& piece) const {
   return rows_of(piece).narrow(0, piece.held.first, piece.held.run.layers);
 }
 
@@ -107,7 +107,7 @@ void LayerWatch::begin(std::span<const ParamShard> shards, double factor, const 
   }
   expect_gradients(seen);
   for (size_t i = 0; i < shards.size(); ++i) {
-    const Piece& piece = pieces_[i];
+    const WatchedPiece& piece = pieces_[i];
     if (piece.param == nullptr) continue;
     bring_gradient(shards[i]);
     const Tensor squares = squares_of(shards[i].grad, factor, piece.held.run);
@@ -122,7 +122,7 @@ void LayerWatch::before_update(size_t shard, const Tensor& value) {
 
 void LayerWatch::after_update(size_t shard, const Tensor& value) {
   const CategoryScope scope(Category::kTemporary);
-  const Piece& piece = pieces_.at(shard);
+  const WatchedPiece& piece = pieces_.at(shard);
   if (piece.param == nullptr) return;
   const ops::LayerRun& run = piece.held.run;
   const Tensor rows = held_rows_of(piece);
@@ -159,8 +159,8 @@ Tensor LayerWatch::finish(const Mesh& mesh) {
   sum_over_axes(partial, mesh);
   const Tensor all =
       at::zeros({num_layers_, kNumColumns}, at::TensorOptions(at::kDouble).device(device_));
-  std::map<const Param*, const Piece*> piece_of;
-  for (const Piece& piece : pieces_) piece_of[piece.param] = &piece;
+  std::map<const Param*, const WatchedPiece*> piece_of;
+  for (const WatchedPiece& piece : pieces_) piece_of[piece.param] = &piece;
   int64_t row = 0;
   for (const WatchedParam& w : model_) {
     const int64_t layers = kuafu::num_layers(*w.param);

@@ -58,7 +58,7 @@ class LayerWatch {
   int64_t num_layers() const { return num_layers_; }
 
  private:
-  struct Piece {
+  struct WatchedPiece {
     const Param* param = nullptr;  // null where it is a copy, which its owner counts
     uint64_t axes = 0;
     int64_t first = 0;  // row of the parameter's first layer in the table of its axes
@@ -74,8 +74,8 @@ class LayerWatch {
     int64_t parts = 0;  // of all replicas
   };
   void lay_out(std::span<const ParamShard> shards, const Mesh& mesh);
-  Tensor rows_of(const Piece& piece) const;
-  Tensor held_rows_of(const Piece& piece) const;
+  Tensor rows_of(const WatchedPiece& piece) const;
+  Tensor held_rows_of(const WatchedPiece& piece) const;
   Own& own_of(const Param& p, const Axes& replicas, const Mesh& mesh);
   void estimate(const Own& own, const Tensor& rows) const;
 
@@ -83,7 +83,7 @@ class LayerWatch {
   int64_t batch_;
   at::Device device_;
   int64_t num_layers_ = 0;
-  std::vector<Piece> pieces_;
+  std::vector<WatchedPiece> pieces_;
   std::map<uint64_t, Tensor> tables_;  // by axes: (layers, 3) f64
   std::map<const Param*, Own> own_;
   Tensor before_;

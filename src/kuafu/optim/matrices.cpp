@@ -175,7 +175,7 @@ std::vector<Tensor> steps_of_matrices(const std::vector<DirectionPiece>& pieces,
     const ParamShard& shard = *pieces[i].shard;
     const Tensor flat = pieces[i].direction.reshape({-1});
     for (Matrix& m : matrices_of(shard, i, mesh)) {
-      const Run mine = held(m, 0, mesh);
+      const ElementRun mine = held(m, 0, mesh);
       const int64_t begin = m.index * m.box + mine.begin - shard.first_element;
       Group& group = groups[m.axes];
       group.have.push_back(mine.size() == 0 ? flat.narrow(0, 0, 0)

@@ -18,7 +18,7 @@ Mesh moved(const Mesh& mesh, const std::map<std::string, int64_t>& coords) {
   return {mesh.axes(), static_cast<int>(rank)};
 }
 
-Run held(const Matrix& m, size_t done, const Mesh& mesh) {
+ElementRun held(const Matrix& m, size_t done, const Mesh& mesh) {
   if (m.num_cuts == 0) return {0, m.box};
   int64_t first = 0, count = 1, stride = 1;
   for (size_t a = 0; a < m.num_cuts; ++a) {

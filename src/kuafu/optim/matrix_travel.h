@@ -33,7 +33,7 @@ struct Matrix {
 };
 
 /// Elements [begin, end) of a rank's shard of a matrix, row by row.
-struct Run {
+struct ElementRun {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
 };
@@ -43,7 +43,7 @@ Mesh moved(const Mesh& mesh, const std::map<std::string, int64_t>& coords);
 
 /// What a rank has of its shard of a matrix once pieces have come together along the first `done`
 /// of the axes.
-Run held(const Matrix& m, size_t done, const Mesh& mesh);
+ElementRun held(const Matrix& m, size_t done, const Mesh& mesh);
 /// All elements that it has of the matrix by then.
 int64_t num_held(const Matrix& m, size_t done, const Mesh& mesh);
 

@@ -88,7 +88,7 @@ void StateFile::make_runs(const std::vector<Row>& rows) {
     while (end < rows.size() && (end == begin || fits(rows[end]))) {
       bytes += bytes_of_row(rows[end++]);
     }
-    Run run;
+    RowRun run;
     {
       const BookScope where(host_ != nullptr ? host_ : current_book());
       const CategoryScope scope(what_.category);
@@ -113,7 +113,7 @@ void StateFile::make_runs(const std::vector<Row>& rows) {
 
 void StateFile::take_space(const std::vector<Row>& rows) {
   int64_t chunks = 0, bytes = 0;
-  for (Run& run : runs_) {
+  for (RowRun& run : runs_) {
     run.first_chunk = chunks;
     chunks += (bytes_of(run) + file_chunk() - 1) / file_chunk();
   }
@@ -131,7 +131,7 @@ void StateFile::take_space(const std::vector<Row>& rows) {
                                                                  .link = disk_.link});
 }
 
-void StateFile::ask(Run& run, device::DiskRequest::Kind kind) {
+void StateFile::ask(RowRun& run, device::DiskRequest::Kind kind) {
   const bool is_read = kind == device::DiskRequest::Kind::kRead;
   const int64_t bytes = bytes_of(run);
   run.where = is_read ? Where::kComing : Where::kLeaving;
@@ -155,7 +155,7 @@ void StateFile::ask(Run& run, device::DiskRequest::Kind kind) {
   }
 }
 
-void StateFile::start_coming(Run& run, Use use) {
+void StateFile::start_coming(RowRun& run, Use use) {
   {
     const BookScope where(host_ != nullptr ? host_ : current_book());
     const CategoryScope scope(what_.category);
@@ -168,7 +168,7 @@ void StateFile::start_coming(Run& run, Use use) {
   run.where = Where::kHere;
 }
 
-void StateFile::wait(Run& run) {
+void StateFile::wait(RowRun& run) {
   if (run.where != Where::kComing && run.where != Where::kLeaving) return;
   TraceRecorder* trace = run.event < 0 ? nullptr : current_trace();
   const int64_t traced_from = trace == nullptr ? 0 : trace->now_ns();
@@ -185,21 +185,21 @@ void StateFile::wait(Run& run) {
   run.event = -1;
 }
 
-void StateFile::free(Run& run) {
+void StateFile::free(RowRun& run) {
   free_storage(run.flat);
   run.where = Where::kAway;
 }
 
 void StateFile::settle() {
   if (!leaving_) return;
-  Run& run = runs_[*leaving_];
+  RowRun& run = runs_[*leaving_];
   leaving_.reset();
   wait(run);
   free(run);
 }
 
 void StateFile::start_leaving(size_t r) {
-  Run& run = runs_[r];
+  RowRun& run = runs_[r];
   if (!run.is_changed) return free(run);
   run.is_saved = true;
   ask(run, device::DiskRequest::Kind::kWrite);
@@ -226,7 +226,7 @@ void StateFile::use(size_t row, Use use) {
               " is overwritten, and shares its run with others");
   const size_t r = run_of_.at(row);
   if (r == kNone) return;
-  Run& run = runs_[r];
+  RowRun& run = runs_[r];
   if (here_ != r) {
     if (leaving_ == r) {  // it is still here
       leaving_.reset();

@@ -98,7 +98,7 @@ class StateFile {
 
  private:
   enum class Where : uint8_t { kAway, kComing, kHere, kLeaving };
-  struct Run {
+  struct RowRun {
     Tensor flat;  ///< its slots are views of it
     int64_t first_chunk = 0;
     Where where = Where::kAway;
@@ -112,16 +112,16 @@ class StateFile {
   int64_t file_chunk() const;
   void make_runs(const std::vector<Row>& rows);
   void take_space(const std::vector<Row>& rows);
-  int64_t bytes_of(const Run& run) const { return static_cast<int64_t>(run.flat.nbytes()); }
+  int64_t bytes_of(const RowRun& run) const { return static_cast<int64_t>(run.flat.nbytes()); }
   /// Asks for every chunk of a run.
-  void ask(Run& run, device::DiskRequest::Kind kind);
-  void start_coming(Run& run, Use use);
+  void ask(RowRun& run, device::DiskRequest::Kind kind);
+  void start_coming(RowRun& run, Use use);
   void start_leaving(size_t run);
-  void wait(Run& run);
+  void wait(RowRun& run);
   /// What is on its way back is there, and its storage free.
   void settle();
   void settle_all();  ///< and nothing is here
-  void free(Run& run);
+  void free(RowRun& run);
   void read_ahead();
 
   const DiskTier disk_;
@@ -129,7 +129,7 @@ class StateFile {
   const StatesOnDisk what_;
   std::vector<Tensors> slots_;  // by row
   std::vector<size_t> run_of_;  // by row; kNone: it has no bytes
-  std::vector<Run> runs_;
+  std::vector<RowRun> runs_;
   std::optional<size_t> here_, leaving_;
   std::deque<size_t> expected_;  // runs to come
   std::vector<size_t> ahead_;    // coming, or here before their use

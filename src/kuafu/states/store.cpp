@@ -232,7 +232,7 @@ ParamShard Store::piece_of(const Bucket& b, const FlatSlot& slot) const {
 
 Tensor Store::kept_whole(const Param& p) const {
   if (!tiers_) return p.value;
-  const Place at = places_.at(&p);
+  const SlotPlace at = places_.at(&p);
   return in_shape(bucket_at(at).layout.slots[at.slot], bucket_at(at).values);
 }
 
@@ -292,7 +292,7 @@ std::vector<ParamShard> Store::finish() {
   if (tiers_) tiers_->go_home();
   std::vector<ParamShard> used;
   for (ParamShard& piece : pieces()) {
-    const Place at = places_.at(piece.param);
+    const SlotPlace at = places_.at(piece.param);
     piece.grad = summed(buckets_[at.group][at.bucket], at.slot, piece);
     if (!piece.grad.defined()) continue;
     const Bucket& b = bucket_at(at);
@@ -326,14 +326,14 @@ void Store::publish() {
 
 Tensor Store::value(const Param& p) const {
   if (options_.residency.parameters.portion == Portion::kWhole) return kept_whole(p).detach();
-  const Place at = places_.at(&p);
+  const SlotPlace at = places_.at(&p);
   const Bucket& b = bucket_at(at);
   return gather(b, b.layout.slots[at.slot],
                 has_values_in_parts(b) ? b.values : in_part(b.values, b.layout.mine()));
 }
 
 Tensor Store::gradient(const Param& p) const {
-  const Place at = places_.at(&p);
+  const SlotPlace at = places_.at(&p);
   const Bucket& b = bucket_at(at);
   if (b.sum.defined()) bring_sum(b);
   if (!is_split()) {

@@ -94,7 +94,7 @@ class Store {
     Tensor gathered = {};  ///< parameters in parts: (elements), no storage between uses
     Work gathering = {};   ///< of `gathered`
   };
-  struct Place {
+  struct SlotPlace {
     size_t group = 0, bucket = 0, slot = 0;
   };
   struct UnderWay {
@@ -120,7 +120,7 @@ class Store {
     return is_split() || !b.layout.scheme_axes.empty() || !b.layout.replicas.empty();
   }
   Communicator& replicas(const Bucket& b) const { return mesh_.comm(b.layout.replicas[0]); }
-  const Bucket& bucket_at(const Place& at) const { return buckets_[at.group][at.bucket]; }
+  const Bucket& bucket_at(const SlotPlace& at) const { return buckets_[at.group][at.bucket]; }
 
   /// Takes over the values of the parameters: whole, or my part of them.
   void adopt(Bucket& b, const std::string& group);
@@ -167,7 +167,7 @@ class Store {
   std::vector<Group> groups_;
   std::vector<std::vector<Bucket>> buckets_;  // by group
   std::vector<UnderWay> under_way_;  // in the order of their starts; they use what stands above
-  std::map<const Param*, Place> places_;
+  std::map<const Param*, SlotPlace> places_;
   RuleSlots slots_;
   std::vector<GroupSet> expected_;  // uses to come
   size_t next_ = 0;                 // of expected_

@@ -131,7 +131,7 @@ auto Tiers::told(const F& f) const {
 
 memory::UseTrace Tiers::trace_of(const std::vector<std::vector<int>>& reads, Then then) const {
   memory::UseTrace trace;
-  for (const Chunk& chunk : chunks_) {
+  for (const TierChunk& chunk : chunks_) {
     trace.chunks.push_back(
         {.bytes = static_cast<int64_t>(chunk.home.nbytes()), .group = chunk.group});
   }
@@ -247,7 +247,7 @@ void Tiers::next() {
   for (const memory::Move& move : moment.moves) {
     if (move.kind == memory::MoveKind::kLoad) load(chunks_[static_cast<size_t>(move.chunk)]);
   }
-  for (const memory::Use& use : now_->trace.moments[moment_].uses) {
+  for (const memory::ChunkUse& use : now_->trace.moments[moment_].uses) {
     if (memory::needs_device(use.access))
       copies_.wait(chunks_[static_cast<size_t>(use.chunk)].load);
   }
@@ -279,7 +279,7 @@ int64_t Tiers::copied(Direction queue) const {
   return copies_.copied(queue) - (activations_ ? activations_->bytes() : 0);
 }
 
-void Tiers::load(Chunk& chunk) {
+void Tiers::load(TierChunk& chunk) {
   const CategoryScope scope(Category::kParameter);
   allocate_storage(chunk.here, static_cast<int64_t>(chunk.home.nbytes()));
   let_pages_leave(chunk.here);
@@ -287,21 +287,21 @@ void Tiers::load(Chunk& chunk) {
   chunk.is_here = true;
 }
 
-void Tiers::drop(Chunk& chunk) {
+void Tiers::drop(TierChunk& chunk) {
   copies_.wait(chunk.load);
   free_storage(chunk.here);
   chunk.is_here = false;
 }
 
 void Tiers::drop_all() {
-  for (Chunk& chunk : chunks_) {
+  for (TierChunk& chunk : chunks_) {
     if (chunk.is_here) drop(chunk);
   }
 }
 
 int64_t Tiers::bytes_here() const {
   int64_t bytes = 0;
-  for (const Chunk& chunk : chunks_) {
+  for (const TierChunk& chunk : chunks_) {
     if (chunk.is_here) bytes += static_cast<int64_t>(chunk.home.nbytes());
   }
   return bytes;

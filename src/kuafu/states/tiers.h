@@ -112,7 +112,7 @@ class Tiers {
 
  private:
   using Moving = TierCopies::Moving;
-  struct Chunk {
+  struct TierChunk {
     Tensor home, here;
     std::string group;
     Moving load = {};
@@ -140,15 +140,15 @@ class Tiers {
   void note_in_use();
   /// Without activations.
   int64_t copied(device::Direction queue) const;
-  void load(Chunk& chunk);
-  void drop(Chunk& chunk);
+  void load(TierChunk& chunk);
+  void drop(TierChunk& chunk);
   void drop_all();
   int64_t bytes_here() const;
 
   const TierOptions options_;
   RankBook* const device_;
   std::unique_ptr<RankBook> host_;  // null where nothing is booked
-  std::vector<Chunk> chunks_;
+  std::vector<TierChunk> chunks_;
   std::vector<Leaving> leaving_;
 
   std::vector<std::vector<int>> reads_;  // of the steps that `steady_` is for

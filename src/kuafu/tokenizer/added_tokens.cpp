@@ -47,9 +47,10 @@ size_t space_end(std::string_view text, size_t at) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const Part& part, const Vocabulary& model, const Step<Piece>* normalizer) {
+AddedTokens::AddedTokens(const Component& part, const Vocabulary& model,
+                         const TextStep<Piece>* normalizer) {
   int32_t next = static_cast<int32_t>(model.num_tokens());
-  for (const Part& element : part.elements()) {
+  for (const Component& element : part.elements()) {
     Token token = token_from(element, normalizer);
     if (token.content.empty()) continue;
     int32_t id = vocabulary_.id_of(token.content);
@@ -62,7 +63,8 @@ AddedTokens::AddedTokens(const Part& part, const Vocabulary& model, const Step<P
   fill(part);
 }
 
-AddedTokens::Token AddedTokens::token_from(const Part& part, const Step<Piece>* normalizer) const {
+AddedTokens::Token AddedTokens::token_from(const Component& part,
+                                           const TextStep<Piece>* normalizer) const {
   part.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
   part.at("id").id();
   Token token = {part.at("content").text(),
@@ -81,7 +83,7 @@ AddedTokens::Token AddedTokens::token_from(const Part& part, const Step<Piece>* 
   return token;
 }
 
-void AddedTokens::fill(const Part& part) {
+void AddedTokens::fill(const Component& part) {
   std::map<std::pair<bool, std::string>, const Token*> known;
   for (const auto& [id, token] : tokens_) {
     if (token.searched.empty()) {
@@ -128,7 +130,7 @@ void AddedTokens::cut_piece(const Piece& piece, const ByteTrie& trie, Pieces& ou
   if (covered < text.size()) out.push_back(piece.part(covered, text.size()));
 }
 
-Pieces AddedTokens::cut(std::string_view text, const Step<Piece>* normalizer) const {
+Pieces AddedTokens::cut(std::string_view text, const TextStep<Piece>* normalizer) const {
   Pieces plain, out;
   if (text.empty()) return plain;
   cut_piece({std::string(text), char_bytes(text[0])}, plain_, plain);

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "kuafu/tokenizer/byte_trie.h"
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 #include "kuafu/tokenizer/piece.h"
-#include "kuafu/tokenizer/step.h"
+#include "kuafu/tokenizer/text_step.h"
 #include "kuafu/tokenizer/vocabulary.h"
 
 namespace kuafu::tokenizer {
@@ -21,11 +21,11 @@ class AddedTokens {
   /// `part`: the list of the file. Tokens that the model knows keep its ids, others follow behind
   /// them in their order, whatever id the file has for them: so does the `tokenizers` package.
   /// `normalizer` may be null.
-  AddedTokens(const Part& part, const Vocabulary& model, const Step<Piece>* normalizer);
+  AddedTokens(const Component& part, const Vocabulary& model, const TextStep<Piece>* normalizer);
 
   /// Cuts tokens out of a text: of those that are not normalized, then, `normalizer` applied to what
   /// is left, the others.
-  Pieces cut(std::string_view text, const Step<Piece>* normalizer) const;
+  Pieces cut(std::string_view text, const TextStep<Piece>* normalizer) const;
 
   int32_t id_of(std::string_view token) const { return vocabulary_.id_of(token); }
   /// As it is decoded; none: nullptr.
@@ -41,8 +41,8 @@ class AddedTokens {
     std::string searched;  ///< what of it is looked for, and decoded
   };
 
-  Token token_from(const Part& part, const Step<Piece>* normalizer) const;
-  void fill(const Part& part);
+  Token token_from(const Component& part, const TextStep<Piece>* normalizer) const;
+  void fill(const Component& part);
   /// Spans of tokens, which may overlap where one strips what another holds, and of what is between.
   void cut_piece(const Piece& piece, const ByteTrie& trie, Pieces& out) const;
 

@@ -9,17 +9,17 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/tokenizer/bpe_merges.h"
 #include "kuafu/tokenizer/characters.h"
-#include "kuafu/tokenizer/model.h"
+#include "kuafu/tokenizer/subword_model.h"
 
 namespace kuafu::tokenizer {
 namespace {
 
 /// "left right" or ["left", "right"].
-std::pair<std::string, std::string> pair_from(const Part& part) {
+std::pair<std::string, std::string> pair_from(const Component& part) {
   constexpr const char* kAllowed = R"("left right" or ["left", "right"])";
   if (part.value().is_array()) {
     if (part.value().size() != 2) part.refuse(kAllowed);
-    const std::vector<Part> both = part.elements();
+    const std::vector<Component> both = part.elements();
     return {both[0].text(), both[1].text()};
   }
   const std::string words = part.value().is_string() ? part.text() : std::string();
@@ -55,15 +55,15 @@ class WordCache {
   std::vector<int32_t> tokens_;
 };
 
-class Bpe final : public Model {
+class Bpe final : public SubwordModel {
  public:
-  explicit Bpe(const Part& part);
+  explicit Bpe(const Component& part);
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  void read_merges(const Part& part);
+  void read_merges(const Component& part);
   void begin_with_chars(std::string_view word);
   int32_t unknown() const;
 
@@ -77,7 +77,7 @@ class Bpe final : public Model {
   std::vector<int32_t> word_;  ///< tokens of the word at hand
 };
 
-Bpe::Bpe(const Part& part) {
+Bpe::Bpe(const Component& part) {
   part.allow({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
               "byte_fallback", "ignore_merges", "vocab", "merges"});
   if (part.has("dropout") && part.at("dropout").number() != 0) {
@@ -96,9 +96,9 @@ Bpe::Bpe(const Part& part) {
   read_merges(part.at("merges"));
 }
 
-void Bpe::read_merges(const Part& part) {
+void Bpe::read_merges(const Component& part) {
   uint32_t rank = 0;
-  for (const Part& element : part.elements()) {
+  for (const Component& element : part.elements()) {
     const bool is_version = element.value().is_string() &&
                             element.value().get_ref<const std::string&>().starts_with("#version");
     if (is_version) continue;
@@ -175,6 +175,8 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_bpe(const Part& part) { return std::make_unique<Bpe>(part); }
+std::unique_ptr<SubwordModel> make_bpe(const Component& part) {
+  return std::make_unique<Bpe>(part);
+}
 
 }  // namespace kuafu::tokenizer

@@ -35,9 +35,9 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kPairs) replace_all(text, from, to);
 }
 
-StepPtr<Tokens> byte_level_decoder(const Part& part) {
+StepPtr<TokenTexts> byte_level_decoder(const Component& part) {
   part.allow({"add_prefix_space", "trim_offsets", "use_regex"});
-  return step<Tokens>([](Tokens& tokens) {
+  return step<TokenTexts>([](TokenTexts& tokens) {
     std::string bytes;
     for (const std::string& token : tokens) {
       if (!append_char_bytes(bytes, token)) bytes += token;
@@ -46,20 +46,20 @@ StepPtr<Tokens> byte_level_decoder(const Part& part) {
   });
 }
 
-StepPtr<Tokens> word_piece_decoder(const Part& part) {
+StepPtr<TokenTexts> word_piece_decoder(const Component& part) {
   part.allow({"prefix", "cleanup"});
-  return step<Tokens>(
-      [prefix = part.at("prefix").text(), cleans = part.at("cleanup").boolean()](Tokens& tokens) {
-        for (size_t i = 0; i < tokens.size(); ++i) {
-          std::string& token = tokens[i];
-          if (i > 0) token = token.starts_with(prefix) ? token.substr(prefix.size()) : " " + token;
-          if (cleans) clean_up(token);
-        }
-      });
+  return step<TokenTexts>([prefix = part.at("prefix").text(),
+                           cleans = part.at("cleanup").boolean()](TokenTexts& tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      std::string& token = tokens[i];
+      if (i > 0) token = token.starts_with(prefix) ? token.substr(prefix.size()) : " " + token;
+      if (cleans) clean_up(token);
+    }
+  });
 }
 
-StepPtr<Tokens> metaspace_decoder(const Part& part) {
-  return step<Tokens>([metaspace = Metaspace(part)](Tokens& tokens) {
+StepPtr<TokenTexts> metaspace_decoder(const Component& part) {
+  return step<TokenTexts>([metaspace = Metaspace(part)](TokenTexts& tokens) {
     const bool is_bare = metaspace.prepend != Metaspace::Prepend::kNever;
     for (size_t i = 0; i < tokens.size(); ++i) {
       replace_all(tokens[i], metaspace.replacement, i == 0 && is_bare ? "" : " ");
@@ -67,9 +67,9 @@ StepPtr<Tokens> metaspace_decoder(const Part& part) {
   });
 }
 
-StepPtr<Tokens> bpe_decoder(const Part& part) {
+StepPtr<TokenTexts> bpe_decoder(const Component& part) {
   part.allow({"suffix"});
-  return step<Tokens>([suffix = part.at("suffix").text()](Tokens& tokens) {
+  return step<TokenTexts>([suffix = part.at("suffix").text()](TokenTexts& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
     }
@@ -87,10 +87,10 @@ int byte_of(std::string_view token) {
   return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
-StepPtr<Tokens> byte_fallback_decoder(const Part& part) {
+StepPtr<TokenTexts> byte_fallback_decoder(const Component& part) {
   part.allow({});
-  return step<Tokens>([](Tokens& tokens) {
-    Tokens out;
+  return step<TokenTexts>([](TokenTexts& tokens) {
+    TokenTexts out;
     std::string bytes;
     const auto end_bytes = [&] {
       if (bytes.empty()) return;
@@ -115,9 +115,9 @@ StepPtr<Tokens> byte_fallback_decoder(const Part& part) {
   });
 }
 
-StepPtr<Tokens> fuse_decoder(const Part& part) {
+StepPtr<TokenTexts> fuse_decoder(const Component& part) {
   part.allow({});
-  return step<Tokens>([](Tokens& tokens) {
+  return step<TokenTexts>([](TokenTexts& tokens) {
     std::string all;
     for (const std::string& token : tokens) all += token;
     tokens = {all};
@@ -136,34 +136,34 @@ void strip(std::string& token, const std::string& content, int64_t start, int64_
   token = std::string(rest);
 }
 
-StepPtr<Tokens> strip_decoder(const Part& part) {
+StepPtr<TokenTexts> strip_decoder(const Component& part) {
   part.allow({"content", "start", "stop"});
-  return step<Tokens>([content = to_utf8(part.at("content").character()),
-                       start = part.at("start").count(),
-                       stop = part.at("stop").count()](Tokens& tokens) {
+  return step<TokenTexts>([content = to_utf8(part.at("content").character()),
+                           start = part.at("start").count(),
+                           stop = part.at("stop").count()](TokenTexts& tokens) {
     for (std::string& token : tokens) strip(token, content, start, stop);
   });
 }
 
-StepPtr<Tokens> replace_decoder(const Part& part) {
+StepPtr<TokenTexts> replace_decoder(const Component& part) {
   part.allow({"pattern", "content"});
-  return step<Tokens>(
-      [pattern = Pattern(part.at("pattern")), content = part.at("content").text()](Tokens& tokens) {
-        for (std::string& token : tokens) {
-          std::string out;
-          for (const Span& span : pattern.find(token)) {
-            out += span.is_match ? content : token.substr(span.begin, span.end - span.begin);
-          }
-          token = std::move(out);
-        }
-      });
+  return step<TokenTexts>([pattern = Pattern(part.at("pattern")),
+                           content = part.at("content").text()](TokenTexts& tokens) {
+    for (std::string& token : tokens) {
+      std::string out;
+      for (const Span& span : pattern.find(token)) {
+        out += span.is_match ? content : token.substr(span.begin, span.end - span.begin);
+      }
+      token = std::move(out);
+    }
+  });
 }
 
-StepPtr<Tokens> ctc_decoder(const Part& part) {
+StepPtr<TokenTexts> ctc_decoder(const Component& part) {
   part.allow({"pad_token", "word_delimiter_token", "cleanup"});
-  return step<Tokens>([pad = part.at("pad_token").text(),
-                       delimiter = part.at("word_delimiter_token").text(),
-                       cleans = part.at("cleanup").boolean()](Tokens& tokens) {
+  return step<TokenTexts>([pad = part.at("pad_token").text(),
+                           delimiter = part.at("word_delimiter_token").text(),
+                           cleans = part.at("cleanup").boolean()](TokenTexts& tokens) {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     for (std::string& token : tokens) {
       replace_all(token, pad, "");
@@ -175,16 +175,18 @@ StepPtr<Tokens> ctc_decoder(const Part& part) {
   });
 }
 
-StepPtr<Tokens> sequence_decoder(const Part& part) {
+StepPtr<TokenTexts> sequence_decoder(const Component& part) {
   part.allow({"decoders"});
-  std::vector<StepPtr<Tokens>> steps;
-  for (const Part& element : part.at("decoders").elements()) steps.push_back(make_decoder(element));
+  std::vector<StepPtr<TokenTexts>> steps;
+  for (const Component& element : part.at("decoders").elements()) {
+    steps.push_back(make_decoder(element));
+  }
   return in_sequence(std::move(steps));
 }
 
 struct DecoderKind {
   const char* name;
-  StepPtr<Tokens> (*make)(const Part& part);
+  StepPtr<TokenTexts> (*make)(const Component& part);
 };
 
 constexpr DecoderKind kDecoderKinds[] = {{"ByteLevel", byte_level_decoder},
@@ -200,7 +202,7 @@ constexpr DecoderKind kDecoderKinds[] = {{"ByteLevel", byte_level_decoder},
 
 }  // namespace
 
-StepPtr<Tokens> make_decoder(const Part& part) {
+StepPtr<TokenTexts> make_decoder(const Component& part) {
   std::vector<std::string> names;
   for (const DecoderKind& kind : kDecoderKinds) names.emplace_back(kind.name);
   const std::string name = part.kind(names);

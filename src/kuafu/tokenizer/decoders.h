@@ -4,17 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "kuafu/tokenizer/part.h"
-#include "kuafu/tokenizer/step.h"
+#include "kuafu/tokenizer/component.h"
+#include "kuafu/tokenizer/text_step.h"
 
 namespace kuafu::tokenizer {
 
-using Tokens = std::vector<std::string>;
+using TokenTexts = std::vector<std::string>;
 
 /// What makes tokens parts of a text again, which are joined.
-using Decoder = Step<Tokens>;
+using Decoder = TextStep<TokenTexts>;
 
 /// The member `decoder` of a file, with all that it is made of.
-StepPtr<Tokens> make_decoder(const Part& part);
+StepPtr<TokenTexts> make_decoder(const Component& part);
 
 }  // namespace kuafu::tokenizer

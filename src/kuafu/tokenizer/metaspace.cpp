@@ -5,7 +5,7 @@
 
 namespace kuafu::tokenizer {
 
-Metaspace::Metaspace(const Part& part) {
+Metaspace::Metaspace(const Component& part) {
   part.allow({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   replacement = to_utf8(part.at("replacement").character());
   splits = part.boolean("split", true);

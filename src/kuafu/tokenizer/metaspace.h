@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 
 namespace kuafu::tokenizer {
 
@@ -11,7 +11,7 @@ namespace kuafu::tokenizer {
 struct Metaspace {
   enum class Prepend : uint8_t { kAlways, kFirst, kNever };
 
-  explicit Metaspace(const Part& part);
+  explicit Metaspace(const Component& part);
 
   std::string replacement;  ///< one character
   Prepend prepend = Prepend::kAlways;

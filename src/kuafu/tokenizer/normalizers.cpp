@@ -28,17 +28,17 @@ void apply_form(Piece& piece, NormalForm form) {
   piece.from_start = from_start;
 }
 
-StepPtr<Piece> form_normalizer(const Part& part, NormalForm form) {
+StepPtr<Piece> form_normalizer(const Component& part, NormalForm form) {
   part.allow({});
   return step<Piece>([form](Piece& piece) { apply_form(piece, form); });
 }
 
-StepPtr<Piece> lowercase_normalizer(const Part& part) {
+StepPtr<Piece> lowercase_normalizer(const Component& part) {
   part.allow({});
   return step<Piece>([](Piece& piece) { map_chars(piece, append_lower); });
 }
 
-StepPtr<Piece> strip_accents_normalizer(const Part& part) {
+StepPtr<Piece> strip_accents_normalizer(const Component& part) {
   part.allow({});
   return step<Piece>([](Piece& piece) {
     map_chars(piece, [](std::string& out, char32_t c) {
@@ -63,7 +63,7 @@ void strip(Piece& piece, bool is_left, bool is_right) {
   piece = piece.part(begin, end);
 }
 
-StepPtr<Piece> strip_normalizer(const Part& part) {
+StepPtr<Piece> strip_normalizer(const Component& part) {
   part.allow({"strip_left", "strip_right"});
   return step<Piece>([is_left = part.at("strip_left").boolean(),
                       is_right = part.at("strip_right").boolean()](Piece& piece) {
@@ -71,7 +71,7 @@ StepPtr<Piece> strip_normalizer(const Part& part) {
   });
 }
 
-StepPtr<Piece> replace_normalizer(const Part& part) {
+StepPtr<Piece> replace_normalizer(const Component& part) {
   part.allow({"pattern", "content"});
   return step<Piece>([pattern = Pattern(part.at("pattern")),
                       content = part.at("content").text()](Piece& piece) {
@@ -91,7 +91,7 @@ StepPtr<Piece> replace_normalizer(const Part& part) {
   });
 }
 
-StepPtr<Piece> prepend_normalizer(const Part& part) {
+StepPtr<Piece> prepend_normalizer(const Component& part) {
   part.allow({"prepend"});
   return step<Piece>([prefix = part.at("prepend").text()](Piece& piece) { piece.prepend(prefix); });
 }
@@ -107,12 +107,12 @@ void append_nmt(std::string& out, char32_t c) {
   append_char(out, is_blank ? U' ' : c);
 }
 
-StepPtr<Piece> nmt_normalizer(const Part& part) {
+StepPtr<Piece> nmt_normalizer(const Component& part) {
   part.allow({});
   return step<Piece>([](Piece& piece) { map_chars(piece, append_nmt); });
 }
 
-StepPtr<Piece> byte_chars_normalizer(const Part& part) {
+StepPtr<Piece> byte_chars_normalizer(const Component& part) {
   part.allow({});
   return step<Piece>([](Piece& piece) {
     map_chars(piece, [](std::string& out, char32_t c) { append_byte_chars(out, to_utf8(c)); });
@@ -140,7 +140,7 @@ void append_spaced(std::string& out, char32_t c) {
   if (is_apart) out += ' ';
 }
 
-StepPtr<Piece> bert_normalizer(const Part& part) {
+StepPtr<Piece> bert_normalizer(const Component& part) {
   part.allow({"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
   const bool is_lower = part.at("lowercase").boolean();
   const bool strips = part.boolean("strip_accents", is_lower);
@@ -158,10 +158,10 @@ StepPtr<Piece> bert_normalizer(const Part& part) {
   });
 }
 
-StepPtr<Piece> sequence_normalizer(const Part& part) {
+StepPtr<Piece> sequence_normalizer(const Component& part) {
   part.allow({"normalizers"});
   std::vector<StepPtr<Piece>> steps;
-  for (const Part& element : part.at("normalizers").elements()) {
+  for (const Component& element : part.at("normalizers").elements()) {
     steps.push_back(make_normalizer(element));
   }
   return in_sequence(std::move(steps));
@@ -169,14 +169,14 @@ StepPtr<Piece> sequence_normalizer(const Part& part) {
 
 struct NormalizerKind {
   const char* name;
-  StepPtr<Piece> (*make)(const Part& part);
+  StepPtr<Piece> (*make)(const Component& part);
 };
 
 constexpr NormalizerKind kNormalizerKinds[] = {
-    {"NFC", [](const Part& part) { return form_normalizer(part, NormalForm::kC); }},
-    {"NFD", [](const Part& part) { return form_normalizer(part, NormalForm::kD); }},
-    {"NFKC", [](const Part& part) { return form_normalizer(part, NormalForm::kKC); }},
-    {"NFKD", [](const Part& part) { return form_normalizer(part, NormalForm::kKD); }},
+    {"NFC", [](const Component& part) { return form_normalizer(part, NormalForm::kC); }},
+    {"NFD", [](const Component& part) { return form_normalizer(part, NormalForm::kD); }},
+    {"NFKC", [](const Component& part) { return form_normalizer(part, NormalForm::kKC); }},
+    {"NFKD", [](const Component& part) { return form_normalizer(part, NormalForm::kKD); }},
     {"Lowercase", lowercase_normalizer},
     {"StripAccents", strip_accents_normalizer},
     {"Strip", strip_normalizer},
@@ -190,7 +190,7 @@ constexpr NormalizerKind kNormalizerKinds[] = {
 
 }  // namespace
 
-StepPtr<Piece> make_normalizer(const Part& part) {
+StepPtr<Piece> make_normalizer(const Component& part) {
   std::vector<std::string> names;
   for (const NormalizerKind& kind : kNormalizerKinds) names.emplace_back(kind.name);
   const std::string name = part.kind(names);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 #include "kuafu/tokenizer/piece.h"
-#include "kuafu/tokenizer/step.h"
+#include "kuafu/tokenizer/text_step.h"
 
 namespace kuafu::tokenizer {
 
 /// What rewrites a text before it is split.
-using Normalizer = Step<Piece>;
+using Normalizer = TextStep<Piece>;
 
 /// The member `normalizer` of a file, with all that it is made of.
-StepPtr<Piece> make_normalizer(const Part& part);
+StepPtr<Piece> make_normalizer(const Component& part);
 
 /// SentencePiece's rules, compiled into a double array: {"precompiled_charsmap": base64}.
-StepPtr<Piece> make_precompiled(const Part& part);
+StepPtr<Piece> make_precompiled(const Component& part);
 
 /// Replaces a piece's text by what `write(out, c)` appends for each of its characters.
 template <class Write>

@@ -5,10 +5,10 @@
 
 namespace kuafu::tokenizer {
 
-Pattern::Pattern(const Part& part) {
+Pattern::Pattern(const Component& part) {
   const bool is_regex = part.has("Regex");
   if (is_regex == part.has("String")) part.refuse(R"({"String": "..."} or {"Regex": "..."})");
-  const Part words = part.at(is_regex ? "Regex" : "String");
+  const Component words = part.at(is_regex ? "Regex" : "String");
   literal_ = words.text();
   if (literal_.empty()) words.refuse("a string that is not empty");
   if (!is_regex) return;

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 #include "kuafu/tokenizer/piece.h"
 #include "kuafu/tokenizer/regex.h"
 
@@ -15,7 +15,7 @@ namespace kuafu::tokenizer {
 /// {"String": "..."} or {"Regex": "..."} of a tokenizer file.
 class Pattern {
  public:
-  explicit Pattern(const Part& part);
+  explicit Pattern(const Component& part);
 
   /// Matches and what lies between them: the whole text.
   std::vector<Span> find(std::string_view text) const;

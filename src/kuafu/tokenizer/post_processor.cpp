@@ -9,14 +9,14 @@
 
 namespace kuafu::tokenizer {
 
-PostProcessor::PostProcessor(const Part& part) { add(part); }
+PostProcessor::PostProcessor(const Component& part) { add(part); }
 
-void PostProcessor::add(const Part& part) {
+void PostProcessor::add(const Component& part) {
   const std::string kind = part.kind(
       {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence"});
   if (kind == "Sequence") {
     part.allow({"processors"});
-    for (const Part& element : part.at("processors").elements()) add(element);
+    for (const Component& element : part.at("processors").elements()) add(element);
   } else if (kind == "ByteLevel") {  // changes offsets alone
     part.allow({"add_prefix_space", "trim_offsets", "use_regex"});
   } else {
@@ -27,22 +27,22 @@ void PostProcessor::add(const Part& part) {
 }
 
 /// The part of a template for two texts is read by nobody here.
-void PostProcessor::add_template(const Part& part) {
+void PostProcessor::add_template(const Component& part) {
   part.allow({"single", "pair", "special_tokens"});
   has_template_ = true;
   Template items;
-  for (const Part& piece : part.at("single").elements()) {
+  for (const Component& piece : part.at("single").elements()) {
     const bool is_text = piece.has("Sequence");
     if (is_text == piece.has("SpecialToken"))
       piece.refuse("{Sequence: ...} or {SpecialToken: ...}");
-    const Part about = piece.at(is_text ? "Sequence" : "SpecialToken");
+    const Component about = piece.at(is_text ? "Sequence" : "SpecialToken");
     if (is_text) {
       about.at("id").one_of({"A"});
       items.push_back({.is_text = true});
       continue;
     }
     const std::string name = about.at("id").text();
-    const Part tokens = part.at("special_tokens");
+    const Component tokens = part.at("special_tokens");
     std::vector<std::string> known;
     if (!tokens.has(name)) {
       for (const auto& [token, row] : tokens.value().items()) known.push_back(token);
@@ -50,17 +50,17 @@ void PostProcessor::add_template(const Part& part) {
           text("one of ", part.path(), ".special_tokens", did_you_mean(name, known)));
     }
     Item item;
-    for (const Part& id : tokens.at(name).at("ids").elements()) item.ids.push_back(id.id());
+    for (const Component& id : tokens.at(name).at("ids").elements()) item.ids.push_back(id.id());
     items.push_back(std::move(item));
   }
   templates_.push_back(std::move(items));
 }
 
 /// {"cls": ["<s>", 0], "sep": ["</s>", 2]}
-void PostProcessor::add_between(const Part& part) {
+void PostProcessor::add_between(const Component& part) {
   part.allow({"cls", "sep", "trim_offsets", "add_prefix_space"});
   const auto id_of = [&](const char* name) {
-    const Part pair = part.at(name);
+    const Component pair = part.at(name);
     if (!pair.value().is_array() || pair.value().size() != 2) pair.refuse(R"(["token", id])");
     return pair.elements()[1].id();
   };

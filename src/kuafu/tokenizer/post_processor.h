@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 
 namespace kuafu::tokenizer {
 
@@ -12,7 +12,7 @@ namespace kuafu::tokenizer {
 class PostProcessor {
  public:
   PostProcessor() = default;
-  explicit PostProcessor(const Part& part);
+  explicit PostProcessor(const Component& part);
 
   /// The tokens with the special ones around them, or without.
   std::vector<int32_t> applied(std::vector<int32_t> ids, bool has_special) const;
@@ -27,9 +27,9 @@ class PostProcessor {
   };
   using Template = std::vector<Item>;
 
-  void add(const Part& part);
-  void add_template(const Part& part);
-  void add_between(const Part& part);
+  void add(const Component& part);
+  void add_template(const Component& part);
+  void add_between(const Component& part);
 
   std::vector<Template> templates_;  ///< one after the other
   bool has_template_ = false;

@@ -11,7 +11,7 @@
 namespace kuafu::tokenizer {
 namespace {
 
-Delimiter delimiter_of(const Part& part) {
+Delimiter delimiter_of(const Component& part) {
   const std::vector<std::string> words = {"Removed", "Isolated", "MergedWithPrevious",
                                           "MergedWithNext", "Contiguous"};
   const auto found = std::find(words.begin(), words.end(), part.one_of(words));
@@ -26,7 +26,7 @@ void split_at(Pieces& pieces, const Predicate& is_delimiter, Delimiter delimiter
   });
 }
 
-StepPtr<Pieces> byte_level_splitter(const Part& part) {
+StepPtr<Pieces> byte_level_splitter(const Component& part) {
   part.allow({"add_prefix_space", "trim_offsets", "use_regex"});
   return step<Pieces>([has_prefix = part.at("add_prefix_space").boolean(),
                        splits = part.boolean("use_regex", true)](Pieces& pieces) {
@@ -47,7 +47,7 @@ StepPtr<Pieces> byte_level_splitter(const Part& part) {
   });
 }
 
-StepPtr<Pieces> split_splitter(const Part& part) {
+StepPtr<Pieces> split_splitter(const Component& part) {
   part.allow({"pattern", "behavior", "invert"});
   return step<Pieces>([pattern = Pattern(part.at("pattern")),
                        delimiter = delimiter_of(part.at("behavior")),
@@ -60,7 +60,7 @@ StepPtr<Pieces> split_splitter(const Part& part) {
   });
 }
 
-StepPtr<Pieces> bert_splitter(const Part& part) {
+StepPtr<Pieces> bert_splitter(const Component& part) {
   part.allow({});
   return step<Pieces>([](Pieces& pieces) {
     split_at(pieces, is_space, Delimiter::kRemoved);
@@ -87,33 +87,33 @@ std::vector<Span> words_of(std::string_view text) {
   return spans;
 }
 
-StepPtr<Pieces> whitespace_splitter(const Part& part) {
+StepPtr<Pieces> whitespace_splitter(const Component& part) {
   part.allow({});
   return step<Pieces>([](Pieces& pieces) {
     split_pieces(pieces, [](const Piece& piece) { return words_of(piece.text); });
   });
 }
 
-StepPtr<Pieces> whitespace_split_splitter(const Part& part) {
+StepPtr<Pieces> whitespace_split_splitter(const Component& part) {
   part.allow({});
   return step<Pieces>([](Pieces& pieces) { split_at(pieces, is_space, Delimiter::kRemoved); });
 }
 
-StepPtr<Pieces> punctuation_splitter(const Part& part) {
+StepPtr<Pieces> punctuation_splitter(const Component& part) {
   part.allow({"behavior"});
   const Delimiter delimiter =
       part.has("behavior") ? delimiter_of(part.at("behavior")) : Delimiter::kIsolated;
   return step<Pieces>([delimiter](Pieces& pieces) { split_at(pieces, is_punctuation, delimiter); });
 }
 
-StepPtr<Pieces> digits_splitter(const Part& part) {
+StepPtr<Pieces> digits_splitter(const Component& part) {
   part.allow({"individual_digits"});
   const Delimiter delimiter =
       part.at("individual_digits").boolean() ? Delimiter::kIsolated : Delimiter::kContiguous;
   return step<Pieces>([delimiter](Pieces& pieces) { split_at(pieces, is_number, delimiter); });
 }
 
-StepPtr<Pieces> char_split_splitter(const Part& part) {
+StepPtr<Pieces> char_split_splitter(const Component& part) {
   part.allow({"delimiter"});
   return step<Pieces>([delimiter = part.at("delimiter").character()](Pieces& pieces) {
     split_at(
@@ -137,7 +137,7 @@ void replace_spaces(Piece& piece, const std::string& replacement) {
   piece.from_start = from_start;
 }
 
-StepPtr<Pieces> metaspace_splitter(const Part& part) {
+StepPtr<Pieces> metaspace_splitter(const Component& part) {
   return step<Pieces>([metaspace = Metaspace(part)](Pieces& pieces) {
     using Prepend = Metaspace::Prepend;
     for (Piece& piece : pieces) {
@@ -157,7 +157,7 @@ StepPtr<Pieces> metaspace_splitter(const Part& part) {
   });
 }
 
-StepPtr<Pieces> fixed_length_splitter(const Part& part) {
+StepPtr<Pieces> fixed_length_splitter(const Component& part) {
   part.allow({"length"});
   const int64_t length = part.has("length") ? part.at("length").count() : 5;
   if (length == 0) part.at("length").refuse("a whole number from 1 on");
@@ -176,10 +176,10 @@ StepPtr<Pieces> fixed_length_splitter(const Part& part) {
   });
 }
 
-StepPtr<Pieces> sequence_splitter(const Part& part) {
+StepPtr<Pieces> sequence_splitter(const Component& part) {
   part.allow({"pretokenizers"});
   std::vector<StepPtr<Pieces>> steps;
-  for (const Part& element : part.at("pretokenizers").elements()) {
+  for (const Component& element : part.at("pretokenizers").elements()) {
     steps.push_back(make_pre_tokenizer(element));
   }
   return in_sequence(std::move(steps));
@@ -187,7 +187,7 @@ StepPtr<Pieces> sequence_splitter(const Part& part) {
 
 struct PreTokenizerKind {
   const char* name;
-  StepPtr<Pieces> (*make)(const Part& part);
+  StepPtr<Pieces> (*make)(const Component& part);
 };
 
 constexpr PreTokenizerKind kPreTokenizerKinds[] = {{"ByteLevel", byte_level_splitter},
@@ -204,7 +204,7 @@ constexpr PreTokenizerKind kPreTokenizerKinds[] = {{"ByteLevel", byte_level_spli
 
 }  // namespace
 
-StepPtr<Pieces> make_pre_tokenizer(const Part& part) {
+StepPtr<Pieces> make_pre_tokenizer(const Component& part) {
   std::vector<std::string> names;
   for (const PreTokenizerKind& kind : kPreTokenizerKinds) names.emplace_back(kind.name);
   const std::string name = part.kind(names);

@@ -47,7 +47,7 @@ uint32_t unit_at(std::string_view bytes, size_t index) {
 
 class Rules {
  public:
-  explicit Rules(const Part& part) {
+  explicit Rules(const Component& part) {
     const std::optional<std::string> bytes = from_base64(part.text());
     const bool has_length = bytes && bytes->size() >= kUnitBytes;
     const size_t array = has_length ? unit_at(*bytes, 0) : 0;
@@ -114,7 +114,7 @@ void apply(const Rules& rules, Piece& piece) {
 
 }  // namespace
 
-StepPtr<Piece> make_precompiled(const Part& part) {
+StepPtr<Piece> make_precompiled(const Component& part) {
   part.allow({"precompiled_charsmap"});
   return step<Piece>(
       [rules = Rules(part.at("precompiled_charsmap"))](Piece& piece) { apply(rules, piece); });

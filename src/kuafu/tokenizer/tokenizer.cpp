@@ -7,12 +7,12 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/tokenizer/added_tokens.h"
+#include "kuafu/tokenizer/component.h"
 #include "kuafu/tokenizer/decoders.h"
-#include "kuafu/tokenizer/model.h"
 #include "kuafu/tokenizer/normalizers.h"
-#include "kuafu/tokenizer/part.h"
 #include "kuafu/tokenizer/post_processor.h"
 #include "kuafu/tokenizer/pre_tokenizers.h"
+#include "kuafu/tokenizer/subword_model.h"
 
 namespace kuafu {
 
@@ -22,7 +22,7 @@ struct Tokenizer::Parts {
   tokenizer::AddedTokens added;
   std::unique_ptr<tokenizer::Normalizer> normalizer;
   std::unique_ptr<tokenizer::PreTokenizer> pre_tokenizer;
-  std::unique_ptr<tokenizer::Model> model;
+  std::unique_ptr<tokenizer::SubwordModel> model;
   tokenizer::PostProcessor post_processor;
   std::unique_ptr<tokenizer::Decoder> decoder;
 
@@ -42,15 +42,15 @@ namespace {
 
 /// "truncation" and "padding" are what whoever wrote the file made batches with: checked and passed over,
 /// as transformers does, whose calls say anew what they want. A text keeps its length here.
-void check_batches(const tokenizer::Part& file) {
+void check_batches(const tokenizer::Component& file) {
   if (file.has("truncation")) {
-    const tokenizer::Part cut = file.at("truncation");
+    const tokenizer::Component cut = file.at("truncation");
     cut.allow({"direction", "max_length", "strategy", "stride"});
     cut.at("max_length").count();
     if (cut.has("stride")) cut.at("stride").count();
   }
   if (!file.has("padding")) return;
-  const tokenizer::Part pad = file.at("padding");
+  const tokenizer::Component pad = file.at("padding");
   pad.allow({"strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_id", "pad_token"});
   if (pad.has("pad_id")) pad.at("pad_id").id();
   if (pad.has("pad_token")) pad.at("pad_token").text();
@@ -64,7 +64,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
 
 Tokenizer Tokenizer::parse(std::string_view bytes, const std::string& name) {
   const tokenizer::Members document = tokenizer::parse_members(name, bytes);
-  const tokenizer::Part file(name, document, "");
+  const tokenizer::Component file(name, document, "");
   file.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
               "post_processor", "decoder", "model"});
   if (file.has("version")) file.at("version").one_of({"1.0"});
@@ -114,7 +114,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens spec
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, SpecialTokens special) const {
-  tokenizer::Tokens tokens;
+  tokenizer::TokenTexts tokens;
   for (const int32_t id : ids) {
     const std::string* const token = parts_->token_of(id);
     KUAFU_REQUIRE(token != nullptr, "id ", id, " is no token of ", parts_->name,

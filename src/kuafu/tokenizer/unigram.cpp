@@ -10,8 +10,8 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/tokenizer/byte_trie.h"
 #include "kuafu/tokenizer/characters.h"
-#include "kuafu/tokenizer/model.h"
 #include "kuafu/tokenizer/piece.h"
+#include "kuafu/tokenizer/subword_model.h"
 
 namespace kuafu::tokenizer {
 namespace {
@@ -30,9 +30,9 @@ struct Best {
   }
 };
 
-class Unigram final : public Model {
+class Unigram final : public SubwordModel {
  public:
-  explicit Unigram(const Part& part);
+  explicit Unigram(const Component& part);
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -56,12 +56,12 @@ class Unigram final : public Model {
   std::vector<Span> parts_;  ///< backwards
 };
 
-Unigram::Unigram(const Part& part) {
+Unigram::Unigram(const Component& part) {
   part.allow({"unk_id", "vocab", "byte_fallback"});
   falls_to_bytes_ = part.boolean("byte_fallback", false);
-  for (const Part& row : part.at("vocab").elements()) {
+  for (const Component& row : part.at("vocab").elements()) {
     if (!row.value().is_array() || row.value().size() != 2) row.refuse(R"(["token", score])");
-    const std::vector<Part> both = row.elements();
+    const std::vector<Component> both = row.elements();
     const std::string token = both[0].text();
     const auto id = static_cast<int32_t>(scores_.size());
     if (vocabulary_.id_of(token) != Vocabulary::kNone) {
@@ -136,6 +136,8 @@ void Unigram::encode(std::string_view word, std::vector<int32_t>& ids) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_unigram(const Part& part) { return std::make_unique<Unigram>(part); }
+std::unique_ptr<SubwordModel> make_unigram(const Component& part) {
+  return std::make_unique<Unigram>(part);
+}
 
 }  // namespace kuafu::tokenizer

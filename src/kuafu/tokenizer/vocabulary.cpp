@@ -9,7 +9,7 @@
 
 namespace kuafu::tokenizer {
 
-Vocabulary::Vocabulary(const Part& part) {
+Vocabulary::Vocabulary(const Component& part) {
   if (!part.value().is_object()) part.refuse("an object of tokens and their ids");
   ids_.reserve(part.value().size());
   tokens_.reserve(part.value().size());

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 
 namespace kuafu::tokenizer {
 
@@ -26,7 +26,7 @@ class Vocabulary {
 
   Vocabulary() = default;
   /// {"token": id, ...}; refuses two tokens of one id.
-  explicit Vocabulary(const Part& part);
+  explicit Vocabulary(const Component& part);
 
   /// Adds a token, or gives one that is there another id.
   void set(std::string_view token, int32_t id);

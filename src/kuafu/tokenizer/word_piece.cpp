@@ -6,7 +6,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/tokenizer/characters.h"
-#include "kuafu/tokenizer/model.h"
+#include "kuafu/tokenizer/subword_model.h"
 
 namespace kuafu::tokenizer {
 namespace {
@@ -18,9 +18,9 @@ int32_t unknown_of(const Vocabulary& vocabulary, const std::string& unk_token) {
   return id;
 }
 
-class WordPiece final : public Model {
+class WordPiece final : public SubwordModel {
  public:
-  explicit WordPiece(const Part& part)
+  explicit WordPiece(const Component& part)
       : vocabulary_(part.at("vocab")),
         unk_token_(part.at("unk_token").text()),
         prefix_(part.at("continuing_subword_prefix").text()),
@@ -64,9 +64,9 @@ class WordPiece final : public Model {
   int64_t most_chars_;
 };
 
-class WordLevel final : public Model {
+class WordLevel final : public SubwordModel {
  public:
-  explicit WordLevel(const Part& part)
+  explicit WordLevel(const Component& part)
       : vocabulary_(part.at("vocab")), unk_token_(part.at("unk_token").text()) {
     part.allow({"vocab", "unk_token"});
   }
@@ -84,11 +84,11 @@ class WordLevel final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_word_piece(const Part& part) {
+std::unique_ptr<SubwordModel> make_word_piece(const Component& part) {
   return std::make_unique<WordPiece>(part);
 }
 
-std::unique_ptr<Model> make_word_level(const Part& part) {
+std::unique_ptr<SubwordModel> make_word_level(const Component& part) {
   return std::make_unique<WordLevel>(part);
 }
 

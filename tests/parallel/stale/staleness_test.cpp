@@ -156,7 +156,7 @@ TEST(Script, OfAnotherOrderTrainsOtherwise) {
 struct Followed {
   std::vector<std::vector<double>> losses;  // by worker and step
   WholeTensors parameters;
-  Replayed replayed;
+  ReplayedPushes replayed;
 };
 Followed follow_script(const Plan& plan, const std::vector<int>& order,
                        const std::function<void(std::vector<PushOrder>&)>& change) {

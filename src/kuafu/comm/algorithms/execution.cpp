@@ -114,7 +114,9 @@ void Execution::start_round(Track& track) {
 // True where no local result goes over bytes that leave in the same round.
 bool Execution::may_work_while_sending(const Track& track) const {
   const Round& round = track.program.rounds[track.next_round - 1];
-  const auto end = [&](const Span& span) { return at(track, span) + span.range.count * element_; };
+  const auto end = [&](const BufferSlice& span) {
+    return at(track, span) + span.range.count * element_;
+  };
   for (const Transfer& t : round.sends) {
     for (const Local& local : round.locals) {
       if (at(track, local.into) < end(t.span) && at(track, t.span) < end(local.into)) return false;
@@ -139,7 +141,7 @@ void Execution::work(Track& track) {
   }
 }
 
-std::byte* Execution::at(const Track& track, const Span& span) const {
+std::byte* Execution::at(const Track& track, const BufferSlice& span) const {
   void* base = track.scratch.memory.get();
   if (span.area == Area::kOut) base = call_.out.data;
   if (span.area == Area::kIn) base = call_.in.data;

@@ -81,7 +81,7 @@ class Execution {
   bool are_through(std::vector<int>& messages);
   bool may_work_while_sending(const Track& track) const;
   void work(Track& track);
-  std::byte* at(const Track& track, const Span& span) const;
+  std::byte* at(const Track& track, const BufferSlice& span) const;
   void book_sent(int64_t bytes, int peer);
   void book_received(int64_t bytes, int peer);
 

@@ -12,7 +12,7 @@ namespace kuafu::algorithms {
 
 namespace {
 
-Buffer pick(const Span& span, const Messages::Memory& memory) {
+Buffer pick(const BufferSlice& span, const Messages::Memory& memory) {
   const Buffer& area = span.area == Area::kOut  ? memory.out
                        : span.area == Area::kIn ? memory.in
                                                 : memory.scratch;
@@ -63,7 +63,7 @@ void Messages::next_round() {
   }
 }
 
-Buffer Messages::at(const Span& span) const { return pick(span, memory_); }
+Buffer Messages::at(const BufferSlice& span) const { return pick(span, memory_); }
 
 void work_locally(const Local& local, const Messages::Memory& memory, ReduceOp op) {
   const Buffer into = pick(local.into, memory), from = pick(local.from, memory);

@@ -31,7 +31,7 @@ class Messages {
  private:
   bool is_done() const { return next_round_ > program_.rounds.size(); }
   void next_round();
-  Buffer at(const Span& span) const;
+  Buffer at(const BufferSlice& span) const;
 
   Communicator& group_;
   Program program_;

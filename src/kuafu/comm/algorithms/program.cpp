@@ -5,11 +5,11 @@
 
 namespace kuafu::algorithms {
 
-void Round::send(int to, Span what) {
+void Round::send(int to, BufferSlice what) {
   if (what.range.count > 0) sends.push_back({to, what});
 }
 
-void Round::receive(int from, Span where) {
+void Round::receive(int from, BufferSlice where) {
   if (where.range.count > 0) receives.push_back({from, where});
 }
 

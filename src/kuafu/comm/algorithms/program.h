@@ -32,21 +32,21 @@ struct Range {
 
 /// Which memory a range lies in: the call's `out` or `in`, or scratch of the program's own.
 enum class Area : uint8_t { kOut, kIn, kScratch };
-struct Span {
+struct BufferSlice {
   Area area = Area::kOut;
   Range range;
 };
 
 struct Transfer {
   int peer;
-  Span span;
+  BufferSlice span;
 };
 /// into = from, or into = into op from. A copy onto itself does nothing.
 struct Local {
   enum class Kind : uint8_t { kCopy, kReduce };
   Kind kind;
-  Span into;
-  Span from;
+  BufferSlice into;
+  BufferSlice from;
 };
 
 /// Messages that go at once, then, when all are through, local work in order.
@@ -56,10 +56,14 @@ struct Round {
   std::vector<Local> locals;
 
   /// Empty messages are left out, by both sides.
-  void send(int to, Span what);
-  void receive(int from, Span where);
-  void copy(Span into, Span from) { locals.push_back({Local::Kind::kCopy, into, from}); }
-  void reduce(Span into, Span from) { locals.push_back({Local::Kind::kReduce, into, from}); }
+  void send(int to, BufferSlice what);
+  void receive(int from, BufferSlice where);
+  void copy(BufferSlice into, BufferSlice from) {
+    locals.push_back({Local::Kind::kCopy, into, from});
+  }
+  void reduce(BufferSlice into, BufferSlice from) {
+    locals.push_back({Local::Kind::kReduce, into, from});
+  }
 };
 
 /// What one rank does in a collective, as data.
@@ -80,8 +84,8 @@ struct Lanes {
 
 WireTraffic traffic(const Lanes& lanes, int64_t element_bytes);
 
-inline Span out(Range range) { return {Area::kOut, range}; }
-inline Span in(Range range) { return {Area::kIn, range}; }
-inline Span scratch(Range range) { return {Area::kScratch, range}; }
+inline BufferSlice out(Range range) { return {Area::kOut, range}; }
+inline BufferSlice in(Range range) { return {Area::kIn, range}; }
+inline BufferSlice scratch(Range range) { return {Area::kScratch, range}; }
 
 }  // namespace kuafu::algorithms

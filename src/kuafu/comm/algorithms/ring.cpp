@@ -80,7 +80,7 @@ Program ring_reduce_scatter(GroupRank me, int64_t part, Lane lane) {
     if (s < me.n - 2) {
       round.reduce(partial(s), in(piece(-2 - s)));
     } else {
-      const Span mine = out(Range{0, part}.part(lane.index, lane.count));
+      const BufferSlice mine = out(Range{0, part}.part(lane.index, lane.count));
       round.copy(mine, in(piece(0)));
       round.reduce(mine, partial(s));
     }

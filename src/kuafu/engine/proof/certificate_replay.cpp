@@ -93,7 +93,7 @@ class Judge {
       }
       const double norm = norm_of(w), size = norm > 0 ? norm : 1;
       double most = 0;
-      for (const Replayed& r : rounded_) {
+      for (const ReplayedPushes& r : rounded_) {
         most = larger(most, norm_of(r.weights.at(name).to(at::kDouble) - w));
       }
       proof.update.add(norm_of(mine->second.to(at::kCPU, at::kDouble) - w) / size,
@@ -112,7 +112,7 @@ class Judge {
   double rounding_of(int64_t step) const {
     const auto t = static_cast<size_t>(step);
     double most = 0;
-    for (const Replayed& r : rounded_) {
+    for (const ReplayedPushes& r : rounded_) {
       for (size_t w = 0; w < exact_.losses.size(); ++w) {
         most = larger(most, loss_error(r.losses[w][t], exact_.losses[w][t]));
       }
@@ -134,8 +134,8 @@ class Judge {
   const Plan& plan_;
   PushReplay told_;
   CertificateReference& reference_;
-  Replayed exact_;
-  std::vector<Replayed> rounded_;
+  ReplayedPushes exact_;
+  std::vector<ReplayedPushes> rounded_;
   double share_ = 0;
 };
 

@@ -29,7 +29,8 @@ namespace {
 
 /// Of draws at random: what leaves the range of numbers is moved by more than any share of itself.
 /// In f16, whose range is small, it says nothing (see within_range).
-void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::Gradients& exact) {
+void take_overflow(ReferenceError& to, const oracle::Gradients& drawn,
+                   const oracle::Gradients& exact) {
   const double beyond = std::numeric_limits<double>::infinity();
   if (std::isfinite(exact.loss) && !std::isfinite(drawn.loss)) to.loss = beyond;
   // Scores are probabilities: two of them are never further apart than 1.
@@ -44,8 +45,8 @@ void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::G
 }
 
 /// Takes over what is larger in a computation that rounds, times `share`.
-void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::Gradients& exact,
-                 double share) {
+void take_larger(ReferenceError& to, const oracle::Gradients& rounded,
+                 const oracle::Gradients& exact, double share) {
   to.loss = std::max(to.loss, loss_error(rounded.loss, exact.loss) * share);
   for (const auto& [name, p] : exact.scores) {
     const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
@@ -63,7 +64,7 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
     const Tensor far = mine->second - g, terms = terms_of(name, exact);
     // What overflows in half precision says nothing of rounding.
     if (!std::isfinite(length(far))) continue;
-    Rounding::Size& size = to.gradient[name];
+    ReferenceError::Size& size = to.gradient[name];
     const double of_weight = std::sqrt(squares.at(weight_of_layer(name)));
     if (of_weight > 0) size.of_weight = std::max(size.of_weight, length(far) / of_weight * share);
     if (length(terms) == 0) {  // a softmax without doubt: rounding is all there is, or nothing
@@ -102,18 +103,18 @@ DType StepRounding::drawn_in() const {
   return is_wide(plan_.model.dtype) || is_own_reference_ ? DType::kF64 : plan_.model.dtype;
 }
 
-Rounding StepRounding::measured(const oracle::Gradients& exact) const {
+ReferenceError StepRounding::measured(const oracle::Gradients& exact) const {
   // What is wrong in that type alone would be rounding of it.
   if (is_own_reference_) return at_random(exact);
   const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
-  Rounding y;
+  ReferenceError y;
   take_larger(y, within_range(type), exact, u_ / unit_roundoff(type));
   return y;
 }
 
-Rounding StepRounding::at_random(const oracle::Gradients& exact, uint64_t draws) const {
+ReferenceError StepRounding::at_random(const oracle::Gradients& exact, uint64_t draws) const {
   const DType type = plan_.model.dtype;
-  Rounding y = is_wide(type) && !is_own_reference_ ? measured(exact) : Rounding{};
+  ReferenceError y = is_wide(type) && !is_own_reference_ ? measured(exact) : ReferenceError{};
   for (uint64_t draw = 0; draw < draws; ++draw) {
     const oracle::RandomRounding at_random(u_, draw);
     const auto drawn = within_range(drawn_in());
@@ -123,8 +124,8 @@ Rounding StepRounding::at_random(const oracle::Gradients& exact, uint64_t draws)
   return y;
 }
 
-Rounding StepRounding::of_overflow(const oracle::Gradients& exact) const {
-  Rounding y;
+ReferenceError StepRounding::of_overflow(const oracle::Gradients& exact) const {
+  ReferenceError y;
   for (uint64_t draw = 0; draw < kDraws; ++draw) {
     const oracle::RandomRounding at_random(u_, draw);
     const auto drawn = in(drawn_in());

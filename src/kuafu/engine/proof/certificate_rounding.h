@@ -30,12 +30,12 @@ class StepRounding {
   oracle::Gradients in(DType type, double times = 1) const;
   /// In the run's type, once; of an f64 run f32's stands for it, times the ratio of both u. Of an engine
   /// as reference at random, as below.
-  Rounding measured(const oracle::Gradients& exact) const;
+  ReferenceError measured(const oracle::Gradients& exact) const;
   /// Rounding of this very step: at random, and of numbers with many bits measured too, whose sums
   /// of equal terms err alike.
-  Rounding at_random(const oracle::Gradients& exact, uint64_t draws = kDraws) const;
+  ReferenceError at_random(const oracle::Gradients& exact, uint64_t draws = kDraws) const;
   /// At random, of a step that was skipped: gradients that are no numbers move the loss without bound.
-  Rounding of_overflow(const oracle::Gradients& exact) const;
+  ReferenceError of_overflow(const oracle::Gradients& exact) const;
 
  private:
   oracle::Gradients within_range(DType type) const;

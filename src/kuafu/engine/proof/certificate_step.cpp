@@ -197,7 +197,7 @@ class GradientCheck {
     if (has_no_numbers && !exact.regret.where.empty() && is_finite(weights_)) {
       return compare_routes_alone(exact);
     }
-    const Rounding known = rounding_([&] { return rounded_.measured(exact); });
+    const ReferenceError known = rounding_([&] { return rounded_.measured(exact); });
     const Proof before = proof_;
     compare(exact, known);
     Moved moved;
@@ -208,7 +208,7 @@ class GradientCheck {
       return compare(exact, rounded_.at_random(exact));
     }
     if (proof_.holds()) {
-      Rounding all = known;
+      ReferenceError all = known;
       all.loss *= std::min(1.0, std::abs(exact.loss));  // near 0 it is rounded by more of itself
       moved = most_moved(all);
     } else {
@@ -216,7 +216,7 @@ class GradientCheck {
       proof_ = before;
       const std::vector<std::string> beyond = std::move(beyond_);
       const bool is_loss_beyond = is_beyond_loss_;
-      Rounding own = rounded_.at_random(exact);
+      ReferenceError own = rounded_.at_random(exact);
       compare(exact, own);
       if (!proof_.holds()) {
         proof_ = before;
@@ -258,7 +258,7 @@ class GradientCheck {
     double by = 0;
   };
 
-  static Moved most_moved(const Rounding& y) {
+  static Moved most_moved(const ReferenceError& y) {
     Moved most{.by = y.loss};
     if (y.scores > most.by) most = {"scores of a router", y.scores};
     for (const auto& [name, size] : y.gradient) {
@@ -271,12 +271,12 @@ class GradientCheck {
 
   /// Of what is beyond its bound.
   static Moved most_moved_of(const std::vector<std::string>& beyond, bool is_loss_beyond,
-                             const Rounding& y) {
-    Rounding of_these{.loss = is_loss_beyond ? y.loss : 0};
+                             const ReferenceError& y) {
+    ReferenceError of_these{.loss = is_loss_beyond ? y.loss : 0};
     for (const std::string& name : beyond) {
       const auto found = y.gradient.find(name);
       if (found == y.gradient.end()) continue;
-      Rounding::Size size = found->second;
+      ReferenceError::Size size = found->second;
       // Where rounding is all of a gradient it moves it by more than any share of its terms.
       if (size.alone > 0 && size.of_weight == 0)
         size.of_weight = std::numeric_limits<double>::infinity();
@@ -295,7 +295,7 @@ class GradientCheck {
     return true;
   }
 
-  void compare(const oracle::Gradients& exact, const Rounding& y) {
+  void compare(const oracle::Gradients& exact, const ReferenceError& y) {
     const double far = loss_error(is_.report.loss, exact.loss);
     const double bound = loss_bound(plan_, y.loss, exact.loss);
     is_beyond_loss_ = !(far <= bound);
@@ -306,7 +306,7 @@ class GradientCheck {
     for (const auto& [name, g] : exact.gradients) {
       const auto size = y.gradient.find(name);
       compare_gradient(name, g, terms_of(name, exact),
-                       size == y.gradient.end() ? Rounding::Size{} : size->second);
+                       size == y.gradient.end() ? ReferenceError::Size{} : size->second);
     }
     for (const auto& [name, g] : mine_) {
       // Only what stops gradients reaches it: zero here, and none for autograd.
@@ -329,7 +329,7 @@ class GradientCheck {
   }
 
   void compare_gradient(const std::string& name, const Tensor& g, const Tensor& terms,
-                        const Rounding::Size& y) {
+                        const ReferenceError::Size& y) {
     const auto found = mine_.find(name);
     const Tensor mine = found == mine_.end() ? at::zeros_like(g) : found->second;
     if (mine.sizes() != g.sizes()) return proof_.refute(at_this(text(name, ": another shape")));

@@ -38,7 +38,7 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
 
 /// How far the reference itself is from f64 in the type of a run: of one of its steps, and to first
 /// order of those that follow.
-struct Rounding {
+struct ReferenceError {
   struct Size {
     double norm = 0, largest = 0;
     /// Norm itself, of a gradient whose terms are all zero: rounding is all of it.
@@ -52,8 +52,10 @@ struct Rounding {
 };
 
 /// Gives the rounding that a step is compared with; `measure` measures the step's own.
-using RoundingOf = std::function<Rounding(const std::function<Rounding()>& measure)>;
-inline Rounding own_rounding(const std::function<Rounding()>& measure) { return measure(); }
+using RoundingOf = std::function<ReferenceError(const std::function<ReferenceError()>& measure)>;
+inline ReferenceError own_rounding(const std::function<ReferenceError()>& measure) {
+  return measure();
+}
 
 /// Of the numbers of a type.
 double unit_roundoff(DType type);

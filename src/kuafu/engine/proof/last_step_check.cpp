@@ -65,12 +65,12 @@ int64_t num_elements(const oracle::Weight& weight) {
 
 }  // namespace
 
-std::vector<LastStepCheck::Part> LastStepCheck::parts_of(const oracle::Model& model) {
-  std::vector<Part> parts;
+std::vector<LastStepCheck::BlockGroup> LastStepCheck::parts_of(const oracle::Model& model) {
+  std::vector<BlockGroup> parts;
   for (size_t b = 0; b < model.blocks().size(); ++b) {
-    Part mine{{b}, model.params_of(b)};
-    std::vector<Part> others;
-    for (Part& part : parts) {
+    BlockGroup mine{{b}, model.params_of(b)};
+    std::vector<BlockGroup> others;
+    for (BlockGroup& part : parts) {
       const bool is_shared =
           std::any_of(part.weights.begin(), part.weights.end(), [&](const std::string& name) {
             return std::find(mine.weights.begin(), mine.weights.end(), name) != mine.weights.end();
@@ -107,7 +107,7 @@ bool LastStepCheck::is_possible(const Plan& plan, const Registries& registries,
   if (model == nullptr) return false;
   const std::map<std::string, oracle::Weight> weights = model->weights();
   int64_t most = 0;
-  for (const Part& part : parts_of(*model)) {
+  for (const BlockGroup& part : parts_of(*model)) {
     int64_t elements = 0;
     for (const std::string& name : part.weights) elements += num_elements(weights.at(name));
     most = std::max(most, elements);
@@ -166,8 +166,8 @@ void LastStepCheck::check_gradients(Engine& engine, std::span<const ParamShard> 
     names_.push_back(s.param->name);
     shards[s.param->name] = &s;
   }
-  const std::vector<Part> parts = parts_of(*model_);
-  for (const Part& part : parts) {
+  const std::vector<BlockGroup> parts = parts_of(*model_);
+  for (const BlockGroup& part : parts) {
     for (const std::string& name : part.weights) {
       const auto found = shards.find(name);
       if (found != shards.end()) order.push_back(found->second);
@@ -176,14 +176,14 @@ void LastStepCheck::check_gradients(Engine& engine, std::span<const ParamShard> 
   expect_gradients(order);  // what is still on its way to a disk is the step's own
   const Apart apart(seconds_);
   const oracle::BlockFlows flows = whole_flows(engine, world_);
-  for (const Part& part : parts) check_part(part, shards, flows);
+  for (const BlockGroup& part : parts) check_part(part, shards, flows);
   for (const auto& [name, shard] : shards) {
     if (reference_->weights().contains(name)) continue;
     proof_.refute(at_step(evidence(), name + " has a gradient, and the reference does not use it"));
   }
 }
 
-void LastStepCheck::check_part(const Part& part,
+void LastStepCheck::check_part(const BlockGroup& part,
                                const std::map<std::string, const ParamShard*>& shards,
                                const oracle::BlockFlows& flows) {
   Evidence e = evidence();

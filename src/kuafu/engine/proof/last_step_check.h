@@ -39,7 +39,7 @@ class LastStepCheck : public UpdateObserver {
 
  private:
   /// Blocks that share weights, and all of these.
-  struct Part {
+  struct BlockGroup {
     std::vector<size_t> blocks;
     std::vector<std::string> weights;
   };
@@ -48,10 +48,10 @@ class LastStepCheck : public UpdateObserver {
     Tensor value, gradient;
     Tensors slots;
   };
-  static std::vector<Part> parts_of(const oracle::Model& model);
+  static std::vector<BlockGroup> parts_of(const oracle::Model& model);
 
   void check_gradients(Engine& engine, std::span<const ParamShard> ready);
-  void check_part(const Part& part, const std::map<std::string, const ParamShard*>& shards,
+  void check_part(const BlockGroup& part, const std::map<std::string, const ParamShard*>& shards,
                   const oracle::BlockFlows& flows);
   void measure_loss(const Evidence& e, const oracle::Tensors& weights);
   void check_elements(const std::string& name, const RulePiece& piece, int64_t first,

@@ -53,7 +53,7 @@ class PushReplayer {
                           std::vector<double>(static_cast<size_t>(told.steps)));
   }
 
-  Replayed run() {
+  ReplayedPushes run() {
     const auto all = static_cast<int64_t>(servers_[0].order->size()) / workers_;
     KUAFU_CHECK(told_.steps <= all, "losses of ", told_.steps, " steps of ", all);
     while (told_.steps < all ? num_losses_ < workers_ * told_.steps : !is_done()) {
@@ -160,12 +160,12 @@ class PushReplayer {
   std::vector<Server> servers_;
   std::map<Push, oracle::Tensors> gradients_;  // flat; not applied everywhere yet
   std::map<Push, size_t> uses_;
-  Replayed result_;
+  ReplayedPushes result_;
 };
 
 }  // namespace
 
-Replayed replay_pushes(const PushReplay& replay, CertificateReference& reference) {
+ReplayedPushes replay_pushes(const PushReplay& replay, CertificateReference& reference) {
   const at::NoGradGuard no_grad;
   return PushReplayer(replay, reference).run();
 }

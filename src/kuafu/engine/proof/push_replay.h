@@ -20,7 +20,7 @@ struct PushReplay {
 };
 
 /// What it finds.
-struct Replayed {
+struct ReplayedPushes {
   std::vector<std::vector<double>> losses;  ///< by worker and step, means over the worker's samples
   oracle::Tensors weights;                  ///< after the pushes that the losses took, or after all
 };
@@ -28,6 +28,6 @@ struct Replayed {
 /// Applies recorded pushes in their order by oracle::update, each with the reference's gradient of
 /// that worker's samples at the versions it had read. Where `steps` are all, every push is applied;
 /// else as many as those steps read. Throws InternalError for orders that no run can have recorded.
-Replayed replay_pushes(const PushReplay& replay, CertificateReference& reference);
+ReplayedPushes replay_pushes(const PushReplay& replay, CertificateReference& reference);
 
 }  // namespace kuafu

@@ -111,7 +111,7 @@ oracle::BlockFlows whole_flows(Engine& engine, Communicator& world) {
   const Plan& plan = engine.plan();
   const Shape global = {plan.train.batch, plan.model.sequence, plan.model.hidden};
   std::vector<Box> mine;
-  for (const KeptFlows::Piece& p : engine.flows()->pieces()) {
+  for (const KeptFlows::FlowPiece& p : engine.flows()->pieces()) {
     const std::string name = text(p.block, "\n", static_cast<int>(p.boundary));
     mine.push_back({name, global, p.place, p.data.contiguous()});
   }

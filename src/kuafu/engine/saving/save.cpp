@@ -58,7 +58,7 @@ void yield_to_ranks() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
 }
 
-int64_t bytes_of(const Piece& p) { return volume(p.slice.extent) * size_of(p.dtype); }
+int64_t bytes_of(const TensorPiece& p) { return volume(p.slice.extent) * size_of(p.dtype); }
 
 }  // namespace
 
@@ -197,8 +197,8 @@ void Saver::collect(Pending& into) {
         engine_.optimizer().has_slots_away() && !t.slot.empty() && t.slot != "master";
     for (size_t b = 0; b < held.boxes.size(); ++b) {
       if (is_empty(held.inside[b])) continue;
-      Piece& piece = into.pieces.emplace_back(
-          Piece{t.name, dtype_of(t.tensor), held.param->global, held.inside[b], nullptr});
+      TensorPiece& piece = into.pieces.emplace_back(
+          TensorPiece{t.name, dtype_of(t.tensor), held.param->global, held.inside[b], nullptr});
       saved_bytes_ += bytes_of(piece);
       Tensor& data = into.data.emplace_back();
       std::function<Tensor()>& away = into.away.emplace_back();
@@ -223,11 +223,11 @@ Tensor Saver::read(const Pending& of, size_t piece) {
 void Saver::take_snapshot(Pending& of) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const auto room = [](const Piece& p) {  // each on a multiple of 64 bytes
+  const auto room = [](const TensorPiece& p) {  // each on a multiple of 64 bytes
     return (bytes_of(p) + 63) / 64 * 64;
   };
   int64_t bytes = 0;
-  for (const Piece& p : of.pieces) bytes += room(p);
+  for (const TensorPiece& p : of.pieces) bytes += room(p);
   if (!snapshot_.defined() || snapshot_.numel() < bytes) snapshot_ = at::empty({bytes}, at::kByte);
   auto* place = static_cast<char*>(snapshot_.mutable_data_ptr());
   for (size_t i = 0; i < of.data.size(); ++i) {

@@ -114,7 +114,7 @@ class Saver {
     int64_t step = 0;
     bool is_best = false;  ///< of the lowest validation loss so far
     Metadata state = {};
-    std::vector<Piece> pieces = {};
+    std::vector<TensorPiece> pieces = {};
     Tensors data = {};  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
     /// By piece, of slots that lie on a disk: brings it; else empty.
     std::vector<std::function<Tensor()>> away = {};

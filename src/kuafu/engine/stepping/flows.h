@@ -15,7 +15,7 @@ enum class Boundary : uint8_t { kInput, kOutput, kOutputGradient, kInputGradient
 class KeptFlows {
  public:
   /// A part that lies together in the whole tensor.
-  struct Piece {
+  struct FlowPiece {
     std::string block;
     Boundary boundary;
     Slice place;  ///< in (batch of the step, S, H)
@@ -28,13 +28,13 @@ class KeptFlows {
   /// Keeps a micro-batch's. Nothing for what is no (B, S, H), as a loss, and for a block that only
   /// re-lays.
   void add(const ModelBlock& block, Boundary boundary, const Flow& flow, const Side& side);
-  const std::vector<Piece>& pieces() const { return pieces_; }
+  const std::vector<FlowPiece>& pieces() const { return pieces_; }
 
  private:
   const Context* context_of(const std::string& block) const;
 
   const Context& context_;
-  std::vector<Piece> pieces_;
+  std::vector<FlowPiece> pieces_;
 };
 
 }  // namespace kuafu

@@ -133,8 +133,8 @@ std::vector<Param*> BlockGroups::params() const {
   return all;
 }
 
-GroupSet BlockGroups::groups_of(size_t block, Use use) const {
-  const bool is_read = use == Use::kForward || recompute_ == Recompute::kFull ||
+GroupSet BlockGroups::groups_of(size_t block, BlockUse use) const {
+  const bool is_read = use == BlockUse::kForward || recompute_ == Recompute::kFull ||
                        blocks_[block]->backward_reads_parameters();
   if (!is_read) return {};
   GroupSet all = used_[block];
@@ -154,19 +154,19 @@ void BlockGroups::expect(const pipeline::Row& row) {
     const auto stage = static_cast<size_t>(a.stage);
     const size_t first = map_.first_block[stage], end = map_.first_block[stage + 1];
     for (size_t i = first; i < end; ++i) {
-      uses.push_back(is_forward ? groups_of(i, Use::kForward)
-                                : groups_of(first + end - 1 - i, Use::kBackward));
+      uses.push_back(is_forward ? groups_of(i, BlockUse::kForward)
+                                : groups_of(first + end - 1 - i, BlockUse::kBackward));
     }
   }
   store_->expect(std::move(uses), then);
 }
 
-void BlockGroups::acquire(size_t block, Use use) {
+void BlockGroups::acquire(size_t block, BlockUse use) {
   if (between_blocks_) between_blocks_();
   store_->acquire(groups_of(block, use));
 }
 
-void BlockGroups::release(size_t block, Use use) { store_->release(groups_of(block, use)); }
+void BlockGroups::release(size_t block, BlockUse use) { store_->release(groups_of(block, use)); }
 
 void BlockGroups::begin(int64_t micro_batches) {
   micro_batches_ = micro_batches;

@@ -14,7 +14,7 @@
 namespace kuafu {
 
 /// What a block is used for.
-enum class Use : uint8_t { kForward, kBackward };
+enum class BlockUse : uint8_t { kForward, kBackward };
 
 /// What one rank of a pipeline holds of a model, in groups whose gradients become complete
 /// together: one of each of its blocks, and one of each set of parameters that several ranks of
@@ -42,8 +42,8 @@ class BlockGroups {
 
   /// A row is about to run: tells the store which blocks it uses, in order.
   void expect(const pipeline::Row& row);
-  void acquire(size_t block, Use use);
-  void release(size_t block, Use use);
+  void acquire(size_t block, BlockUse use);
+  void release(size_t block, BlockUse use);
   /// A step of that many micro-batches begins.
   void begin(int64_t micro_batches);
   /// All weight gradients that one micro-batch gives `block` are there.
@@ -67,7 +67,7 @@ class BlockGroups {
   };
   void find_ties(Model& model, const StageMap& map);
   /// Groups whose values the use reads. Full recomputation runs the forward inside the backward.
-  GroupSet groups_of(size_t block, Use use) const;
+  GroupSet groups_of(size_t block, BlockUse use) const;
 
   const StageMap& map_;
   int rank_;

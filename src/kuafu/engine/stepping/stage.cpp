@@ -66,7 +66,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
   for (size_t b = 0; b < count_; ++b) {
     ModelBlock& block = *tools_.model.blocks[first_ + b];
     const TracePhase phase([&block] { return block.name(); });
-    tools_.groups.acquire(first_ + b, Use::kForward);
+    tools_.groups.acquire(first_ + b, BlockUse::kForward);
     for (const Tensor& t : flow) now.inputs[b].push_back(t.detach().requires_grad_());
     // A graph that is used at once would only cost to make twice: the head's, mostly.
     const bool is_head = has_loss_ && b + 1 == count_ && at_once_.count(micro_batch) > 0;
@@ -89,7 +89,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
       tools_.away->leave(now.inputs[b]);
     }
     is_passed_on = passes_on;
-    tools_.groups.release(first_ + b, Use::kForward);
+    tools_.groups.release(first_ + b, BlockUse::kForward);
   }
   if (!has_loss_) return flow;
   now.loss = flow[0].detach();
@@ -99,7 +99,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
 Tensors Stage::infer(int micro_batch, Tensors flow) {
   const Side& side = tools_.micro_batches.side(micro_batch);
   for (size_t b = 0; b < count_; ++b) {
-    tools_.groups.acquire(first_ + b, Use::kForward);
+    tools_.groups.acquire(first_ + b, BlockUse::kForward);
     const bool is_last = has_loss_ && b + 1 == count_;
     if (is_last && side.inference != nullptr && side.inference->take_last_input) {
       side.inference->take_last_input(*tools_.model.blocks[first_ + b], flow, side);
@@ -107,7 +107,7 @@ Tensors Stage::infer(int micro_batch, Tensors flow) {
     } else {
       flow = call_block(tools_.model, first_ + b, flow, side);
     }
-    tools_.groups.release(first_ + b, Use::kForward);
+    tools_.groups.release(first_ + b, BlockUse::kForward);
   }
   tools_.micro_batches.release(micro_batch);
   if (!has_loss_) return flow;
@@ -152,7 +152,7 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   if (is_split) now.weight_grads.resize(count_);
   for (size_t b = count_; b-- > 0;) {
     const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
-    tools_.groups.acquire(first_ + b, Use::kBackward);
+    tools_.groups.acquire(first_ + b, BlockUse::kBackward);
     if (tools_.away != nullptr) {
       tools_.away->wait(now.inputs[b]);
       if (b > 0) tools_.away->come(now.inputs[b - 1]);
@@ -163,7 +163,7 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
       backward_block(b, side, now, grads);
     }
     if (!is_split) finish_block(b, micro_batch);
-    tools_.groups.release(first_ + b, Use::kBackward);
+    tools_.groups.release(first_ + b, BlockUse::kBackward);
   }
   tools_.micro_batches.release(micro_batch);
   if (has_loss_) add_loss(std::exchange(now.loss, Tensor()));

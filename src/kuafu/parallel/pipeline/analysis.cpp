@@ -183,7 +183,7 @@ Timetable lower(const Timetable& t) {
   // Messages go into both rows in one order, that in which their data come to be.
   std::vector<std::map<int, Row>> before(t.size()), after(t.size());
   for (const Position& position : p.order) {
-    const Span& span =
+    const TimedAction& span =
         p.spans[static_cast<size_t>(position.rank)][static_cast<size_t>(position.index)];
     const Action a = span.action;
     const bool is_gradient = a.op == Op::kBackward || a.op == Op::kInputGrad;
@@ -195,7 +195,7 @@ Timetable lower(const Timetable& t) {
         {is_gradient ? Op::kSendBackward : Op::kSendForward, a.stage, a.micro_batch});
     const auto& theirs = p.spans[to];
     const auto next = std::find_if(theirs.begin(), theirs.end(),
-                                   [&](const Span& s) { return s.start >= span.end; });
+                                   [&](const TimedAction& s) { return s.start >= span.end; });
     before[to][static_cast<int>(next - theirs.begin())].push_back(
         {is_gradient ? Op::kRecvBackward : Op::kRecvForward, to_stage, a.micro_batch});
   }
@@ -219,7 +219,7 @@ Estimate estimate(const Timetable& t, const OpCosts& costs) {
   e.spans = p.spans;
   for (size_t r = 0; r < t.size(); ++r) {
     double busy = 0;
-    for (const Span& span : p.spans[r]) {
+    for (const TimedAction& span : p.spans[r]) {
       busy += span.end - span.start;
       e.length = std::max(e.length, span.end);
     }

@@ -18,7 +18,7 @@ struct OpCosts {
 };
 
 /// When each action of a row starts and ends.
-struct Span {
+struct TimedAction {
   Action action;
   double start = 0, end = 0;
 };
@@ -28,7 +28,7 @@ struct Estimate {
   double length = 0;            ///< end of the last action
   std::vector<double> busy;     ///< working time of each rank
   std::vector<int> peak_alive;  ///< most stage inputs kept at once, by rank
-  std::vector<std::vector<Span>> spans;
+  std::vector<std::vector<TimedAction>> spans;
   /// Idle time of the busiest rank / its working time: (p-1)/m for GPipe and 1F1B.
   double bubble() const;
 };

@@ -15,9 +15,10 @@ struct Position {
 
 /// What happened when every rank worked down its row.
 struct Playback {
-  std::vector<std::vector<Span>> spans;  ///< by rank, in row order; short where a rank stood still
-  std::vector<Position> order;           ///< actions as they ended, earliest first
-  std::vector<Position> stuck;           ///< the action each waiting rank stands before
+  std::vector<std::vector<TimedAction>>
+      spans;                    ///< by rank, in row order; short where a rank stood still
+  std::vector<Position> order;  ///< actions as they ended, earliest first
+  std::vector<Position> stuck;  ///< the action each waiting rank stands before
 };
 
 inline bool is_message(Op op) {

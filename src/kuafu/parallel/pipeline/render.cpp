@@ -42,7 +42,7 @@ std::string render_text(const Timetable& t, const OpCosts& costs, int columns) {
   std::string out;
   for (size_t r = 0; r < t.size(); ++r) {
     std::string row(static_cast<size_t>(std::lround(e.length * scale)), '.');
-    for (const Span& span : e.spans[r]) {
+    for (const TimedAction& span : e.spans[r]) {
       if (is_message(span.action.op)) continue;
       const auto first = static_cast<size_t>(std::lround(span.start * scale));
       const auto last = static_cast<size_t>(std::lround(span.end * scale));
@@ -79,7 +79,7 @@ std::string render_svg(const Timetable& t, const OpCosts& costs) {
   for (size_t r = 0; r < t.size(); ++r) {
     const double y = kTop + kHeight * static_cast<double>(r);
     out += svg_text(8, y + 17, text("rank ", r), small);
-    for (const Span& span : e.spans[r]) {
+    for (const TimedAction& span : e.spans[r]) {
       if (is_message(span.action.op)) continue;
       const double left = kLeft + span.start * scale, width = (span.end - span.start) * scale;
       out += text("<rect x=\"", left, "\" y=\"", y + 2, "\" width=\"", width, "\" height=\"",

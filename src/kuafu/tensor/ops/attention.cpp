@@ -218,7 +218,7 @@ void merge_plain(const Tensor& out, const Tensor& lse, const Tensor& part, const
 
 void merge_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {}
 
-flops::Attention extents(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+flops::AttentionExtents extents(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
   KUAFU_CHECK(q.dim() == 4 && k.dim() == 4 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
                   k.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(3) == k.size(3) &&
                   (!is_causal || q.size(2) == k.size(2)),
@@ -246,7 +246,7 @@ namespace ops {
 AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
   static const auto op =
       find_op<Two(const Tensor&, const Tensor&, const Tensor&, bool)>("attention");
-  const flops::Attention shape = extents(q, k, v, is_causal);
+  const flops::AttentionExtents shape = extents(q, k, v, is_causal);
   const OpScope scope;
   const auto [out, lse] = op.call(q, k, v, is_causal);
   scope.keep(out);
@@ -259,7 +259,7 @@ AttentionGrads attention_backward(const Tensor& dout, const Tensor& q, const Ten
                                   const Tensor& v, const AttentionOut& saved, bool is_causal) {
   static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                        const Tensor&, const Tensor&, bool)>("attention_backward");
-  const flops::Attention shape = extents(q, k, v, is_causal);
+  const flops::AttentionExtents shape = extents(q, k, v, is_causal);
   const OpScope scope;
   const auto [dq, dk, dv] = op.call(dout, q, k, v, saved.out, saved.lse, is_causal);
   for (const Tensor& t : {dq, dk, dv}) scope.keep(t);

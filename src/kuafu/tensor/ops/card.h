@@ -17,17 +17,17 @@ inline bool has_card_kernel(const Tensor& t) {
   return t.is_cuda() && is_own;
 }
 
-inline kernels::card::Kind kind_of(const Tensor& t) {
+inline kernels::card::Element kind_of(const Tensor& t) {
   switch (dtype_of(t)) {
     case DType::kF64:
-      return kernels::card::Kind::kF64;
+      return kernels::card::Element::kF64;
     case DType::kF32:
-      return kernels::card::Kind::kF32;
+      return kernels::card::Element::kF32;
     case DType::kBF16:
-      return kernels::card::Kind::kBF16;
+      return kernels::card::Element::kBF16;
     default:
       KUAFU_CHECK(t.scalar_type() == at::kHalf, "no kernel of a card for ", t.scalar_type());
-      return kernels::card::Kind::kF16;
+      return kernels::card::Element::kF16;
   }
 }
 
@@ -37,7 +37,7 @@ inline void* card_stream_of(const Tensor& t) {
 }
 
 /// t's rows along its last dim. @pre contiguous
-inline kernels::card::Matrix matrix_of(const Tensor& t) {
+inline kernels::card::RowMatrix matrix_of(const Tensor& t) {
   return {kind_of(t), t.numel() / t.size(-1), t.size(-1)};
 }
 

@@ -166,7 +166,7 @@ int64_t bytes_of(const T&... tensors) {
 }
 
 /// The rows of x's last dim.
-inline kernels::Rows rows_of(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
+inline kernels::RowExtents rows_of(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
 
 /// t as an op's `Tensor?`: none where it is undefined.
 inline std::optional<Tensor> maybe(const Tensor& t) {

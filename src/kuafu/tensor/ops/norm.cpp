@@ -12,7 +12,7 @@ namespace {
 NormResults layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            double epsilon) {
   const Tensor in = widened(x), w = widened(weight), b = widened(bias);
-  const kernels::Rows rows = rows_of(x);
+  const kernels::RowExtents rows = rows_of(x);
   const Tensor y = at::empty(x.sizes(), in.options());
   const Tensor mean = at::empty({rows.rows}, in.options()), rstd = at::empty_like(mean);
   by_type(x, [&](auto zero) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 
 #include <algorithm>
 #include <limits>
@@ -29,34 +29,34 @@ std::string member_path(const std::string& path, std::string_view name) {
 
 }  // namespace
 
-void Part::fail(const std::string& why) const {
+void Component::fail(const std::string& why) const {
   throw ConfigError(kuafu::text("tokenizer ", *file_, ": ", path_.empty() ? "it" : path_, why));
 }
 
-void Part::refuse(const std::string& allowed) const {
+void Component::refuse(const std::string& allowed) const {
   fail(kuafu::text(" is ", excerpt(*value_), "; allowed: ", allowed));
 }
 
-void Part::require_object() const {
+void Component::require_object() const {
   if (!value_->is_object()) refuse("an object");
 }
 
-bool Part::has(std::string_view name) const {
+bool Component::has(std::string_view name) const {
   require_object();
   const auto found = value_->find(name);
   return found != value_->end() && !found->is_null();
 }
 
-Part Part::at(std::string_view name) const {
+Component Component::at(std::string_view name) const {
   require_object();
   const auto found = value_->find(name);
   if (found == value_->end()) fail(kuafu::text(" has no member ", name, ", which it needs"));
   return {*file_, *found, member_path(path_, name)};
 }
 
-std::vector<Part> Part::elements() const {
+std::vector<Component> Component::elements() const {
   if (!value_->is_array()) refuse("a list");
-  std::vector<Part> parts;
+  std::vector<Component> parts;
   parts.reserve(value_->size());
   for (size_t i = 0; i < value_->size(); ++i) {
     parts.emplace_back(*file_, (*value_)[i], path_ + "." + std::to_string(i));
@@ -64,7 +64,7 @@ std::vector<Part> Part::elements() const {
   return parts;
 }
 
-std::string Part::one_of(const std::vector<std::string>& words) const {
+std::string Component::one_of(const std::vector<std::string>& words) const {
   const std::string given = text();
   if (std::find(words.begin(), words.end(), given) == words.end()) {
     refuse(kuafu::text(join(words), did_you_mean(given, words)));
@@ -72,11 +72,11 @@ std::string Part::one_of(const std::vector<std::string>& words) const {
   return given;
 }
 
-std::string Part::kind(const std::vector<std::string>& kinds) const {
+std::string Component::kind(const std::vector<std::string>& kinds) const {
   return at("type").one_of(kinds);
 }
 
-void Part::allow(std::vector<std::string> names) const {
+void Component::allow(std::vector<std::string> names) const {
   require_object();
   names.emplace_back("type");
   for (const auto& [name, value] : value_->items()) {
@@ -86,31 +86,31 @@ void Part::allow(std::vector<std::string> names) const {
   }
 }
 
-std::string Part::text() const {
+std::string Component::text() const {
   if (!value_->is_string()) refuse("a string");
   return value_->get<std::string>();
 }
 
-char32_t Part::character() const {
+char32_t Component::character() const {
   const std::string given = value_->is_string() ? value_->get<std::string>() : std::string();
   if (count_chars(given) != 1) refuse("a string of one character");
   size_t at = 0;
   return next_char(given, at);
 }
 
-bool Part::boolean() const {
+bool Component::boolean() const {
   if (!value_->is_boolean()) refuse("true or false");
   return value_->get<bool>();
 }
 
-int64_t Part::count() const {
+int64_t Component::count() const {
   const bool is_count = value_->is_number_unsigned() &&
                         value_->get<uint64_t>() <= std::numeric_limits<int64_t>::max();
   if (!is_count) refuse("a whole number from 0 on");
   return value_->get<int64_t>();
 }
 
-int32_t Part::id() const {
+int32_t Component::id() const {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 1;
   if (!value_->is_number_unsigned() || value_->get<uint64_t>() > static_cast<uint64_t>(kMost)) {
     refuse(kuafu::text("a whole number from 0 to ", kMost));
@@ -118,16 +118,16 @@ int32_t Part::id() const {
   return value_->get<int32_t>();
 }
 
-double Part::number() const {
+double Component::number() const {
   if (!value_->is_number()) refuse("a number");
   return value_->get<double>();
 }
 
-bool Part::boolean(std::string_view name, bool otherwise) const {
+bool Component::boolean(std::string_view name, bool otherwise) const {
   return has(name) ? at(name).boolean() : otherwise;
 }
 
-std::optional<std::string> Part::text(std::string_view name) const {
+std::optional<std::string> Component::text(std::string_view name) const {
   return has(name) ? std::optional(at(name).text()) : std::nullopt;
 }
 

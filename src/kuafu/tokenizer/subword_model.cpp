@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/tokenizer/model.h"
+#include "kuafu/tokenizer/subword_model.h"
 
 namespace kuafu::tokenizer {
 namespace {
 
 /// Files of before models had a type are told by their members.
-std::string kind_of(const Part& part) {
+std::string kind_of(const Component& part) {
   if (part.has("type")) return part.kind({"BPE", "WordPiece", "Unigram", "WordLevel"});
   if (part.has("merges")) return "BPE";
   if (part.has("max_input_chars_per_word")) return "WordPiece";
@@ -15,7 +15,7 @@ std::string kind_of(const Part& part) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const Part& part) {
+std::unique_ptr<SubwordModel> make_model(const Component& part) {
   const std::string kind = kind_of(part);
   if (kind == "BPE") return make_bpe(part);
   if (kind == "WordPiece") return make_word_piece(part);

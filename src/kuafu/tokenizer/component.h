@@ -15,9 +15,9 @@ using Members = nlohmann::json;
 
 /// A value of a tokenizer file that knows its place in it. Every reader throws ConfigError with the
 /// file, the path ("model.type"), what was given and what is allowed. Borrows the document.
-class Part {
+class Component {
  public:
-  Part(const std::string& file, const Members& value, std::string path)
+  Component(const std::string& file, const Members& value, std::string path)
       : file_(&file), value_(&value), path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
@@ -26,9 +26,9 @@ class Part {
   /// Whether there is such a member that is not null.
   bool has(std::string_view name) const;
   /// A member. @pre this is an object
-  Part at(std::string_view name) const;
+  Component at(std::string_view name) const;
   /// The elements of a list.
-  std::vector<Part> elements() const;
+  std::vector<Component> elements() const;
 
   /// The member `type`, one of `kinds`.
   std::string kind(const std::vector<std::string>& kinds) const;

@@ -9,19 +9,19 @@ namespace kuafu::tokenizer {
 
 /// One part of a tokenizer that changes a `Value` in place.
 template <class Value>
-class Step {
+class TextStep {
  public:
-  virtual ~Step() = default;
+  virtual ~TextStep() = default;
   virtual void apply(Value& value) const = 0;
 };
 
 template <class Value>
-using StepPtr = std::unique_ptr<Step<Value>>;
+using StepPtr = std::unique_ptr<TextStep<Value>>;
 
 /// A step that calls `function(value)`.
 template <class Value, class Function>
 StepPtr<Value> step(Function function) {
-  class Call final : public Step<Value> {
+  class Call final : public TextStep<Value> {
    public:
     explicit Call(Function&& f) : function_(std::move(f)) {}
     void apply(Value& value) const override { function_(value); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/memory/program.h"
+#include "kuafu/memory/linear_program.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +16,8 @@ struct Entry {
 
 }  // namespace
 
-Program program_of(const UseTrace& trace, const Segments& all) {
-  Program out;
+LinearProgram program_of(const UseTrace& trace, const Segments& all) {
+  LinearProgram out;
   out.unit = 0;
   for (const Chunk& chunk : trace.chunks) out.unit = std::gcd(out.unit, chunk.bytes);
   out.unit = std::max<int64_t>(out.unit, 1);
@@ -61,7 +61,7 @@ Program program_of(const UseTrace& trace, const Segments& all) {
   return out;
 }
 
-double bound_by_prices(const Program& program, const double* prices) {
+double bound_by_prices(const LinearProgram& program, const double* prices) {
   double bound = 0, size = 0;  // size: the sum of what was added, without signs
   const auto price = [&](int row) { return std::max(0.0, prices[row]); };
   for (size_t r = 0; r < program.least.size(); ++r) {

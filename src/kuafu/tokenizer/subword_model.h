@@ -6,15 +6,15 @@
 #include <string_view>
 #include <vector>
 
-#include "kuafu/tokenizer/part.h"
+#include "kuafu/tokenizer/component.h"
 #include "kuafu/tokenizer/vocabulary.h"
 
 namespace kuafu::tokenizer {
 
 /// What makes tokens of a word. One thread at a time: a model may remember words.
-class Model {
+class SubwordModel {
  public:
-  virtual ~Model() = default;
+  virtual ~SubwordModel() = default;
   /// Appends the tokens of a word. Throws ConfigError where the word has none and the model names no
   /// token for it. @pre `word` is UTF-8 and not empty
   virtual void encode(std::string_view word, std::vector<int32_t>& ids) = 0;
@@ -22,11 +22,11 @@ class Model {
 };
 
 /// The member `model` of a file.
-std::unique_ptr<Model> make_model(const Part& part);
+std::unique_ptr<SubwordModel> make_model(const Component& part);
 
-std::unique_ptr<Model> make_bpe(const Part& part);
-std::unique_ptr<Model> make_word_piece(const Part& part);
-std::unique_ptr<Model> make_word_level(const Part& part);
-std::unique_ptr<Model> make_unigram(const Part& part);
+std::unique_ptr<SubwordModel> make_bpe(const Component& part);
+std::unique_ptr<SubwordModel> make_word_piece(const Component& part);
+std::unique_ptr<SubwordModel> make_word_level(const Component& part);
+std::unique_ptr<SubwordModel> make_unigram(const Component& part);
 
 }  // namespace kuafu::tokenizer
