@@ -4,6 +4,8 @@
 // training, in validation, on every stage of a pipeline and simulated.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include <ATen/ATen.h>
 
 #include "kuafu/base/errors.h"
@@ -118,38 +120,82 @@ TEST(BlockCall, ParametersThatNothingUsesAreCertifiedUnderEveryRule) {
   }
 }
 
-/// 1D whose weight gradients lack a column.
-class NarrowGradients : public TensorParallel {
+/// What a scheme makes of what it is given.
+enum class Made : uint8_t { kForward, kInputGradient, kWeightGradient };
+
+/// 1D that lacks a column of one of its results, but where types and sums are looked at before a run.
+class Narrow : public TensorParallel {
  public:
-  explicit NarrowGradients(const Mesh& mesh)
-      : TensorParallel(mesh), sound_(make_megatron_1d(mesh)) {}
+  Narrow(const Mesh& mesh, Made what)
+      : TensorParallel(mesh), what_(what), sound_(make_megatron_1d(mesh)) {}
   Layout activation(Stream s) const override { return sound_->activation(s); }
   Layout weight(Role r) const override { return sound_->weight(r); }
   Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
-    return sound_->forward(x, w, r);
+    return cut(sound_->forward(x, w, r), Made::kForward, r);
   }
   Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
-    return sound_->input_grad(dy, w, r);
+    return cut(sound_->input_grad(dy, w, r), Made::kInputGradient, r);
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
-    return sound_->weight_grad(x, dy, r).slice(1, 1);
+    return cut(sound_->weight_grad(x, dy, r), Made::kWeightGradient, r);
   }
   Cost cost(const LinearShape& s, Role r) const override { return sound_->cost(s, r); }
 
  private:
+  Tensor cut(const Tensor& t, Made what, Role r) const {
+    const bool is_cut =
+        what == what_ && (what == Made::kWeightGradient || (is_running && r == Role::kExpand));
+    return is_cut ? t.slice(-1, 1) : t;
+  }
+
+  Made what_;
   std::unique_ptr<TensorParallel> sound_;
+
+ public:
+  static inline std::atomic<bool> is_running = false;
 };
 
-TEST(BlockCall, AWeightGradientOfAnotherShapeIsToldWithBothShapes) {
+Registries registries_of(Made what) {
   Registries registries = builtin_registries();
   const TensorMode mode{.name = "narrow",
-                        .summary = "1d with gradients that lack a column",
+                        .summary = "1d of which results lack a column",
                         .axes = [](int64_t size, int64_t) -> std::vector<Axis> {
                           return {{"tensor", size}};
                         }};
-  registries.tensor.add(
-      mode.name, mode.summary,
-      TensorScheme{mode, [](const Mesh& mesh) { return std::make_unique<NarrowGradients>(mesh); }});
+  registries.tensor.add(mode.name, mode.summary, TensorScheme{mode, [what](const Mesh& mesh) {
+                                                                return std::make_unique<Narrow>(
+                                                                    mesh, what);
+                                                              }});
+  return registries;
+}
+
+TEST(BlockCall, AProductOfAnotherShapeIsToldWithBothShapes) {
+  Plan plan = small_plan({});
+  plan.parallel.tensor.mode = "narrow";
+  plan.parallel.tensor.size = 2;
+  for (const auto& [what, words] : std::vector<std::pair<Made, std::string>>{
+           {Made::kForward, "the tensor mode's product of Double ("},
+           {Made::kInputGradient, "the tensor mode's product gave Double ("}}) {
+    const Registries registries = registries_of(what);
+    std::string told = "no error";
+    try {
+      run_ranks(2, [&](Communicator& world) {
+        const auto data = data_of(plan);
+        Engine engine(plan, registries, world, *data, {});
+        Narrow::is_running = true;
+        engine.step();
+      });
+    } catch (const std::exception& e) {
+      told = e.what();
+    }
+    Narrow::is_running = false;
+    EXPECT_NE(told.find(words), std::string::npos) << told;
+    EXPECT_EQ(told.find("internal error"), std::string::npos) << told;
+  }
+}
+
+TEST(BlockCall, AWeightGradientOfAnotherShapeIsToldWithBothShapes) {
+  const Registries registries = registries_of(Made::kWeightGradient);
   for (const char* schedule : {"1f1b", "zero_bubble"}) {  // at once, and later
     Plan plan = small_plan({{"train.micro_batch", "2"}});
     plan.parallel.tensor.mode = "narrow";

@@ -225,6 +225,29 @@ TEST_P(SeededSchemes, WhoseCodeSumsTwiceAreRefused) {
 INSTANTIATE_TEST_SUITE_P(All, SeededSchemes, testing::ValuesIn(scheme_grids()),
                          [](const auto& info) { return text("grid_", info.index); });
 
+TEST(SchemeTypes, ThatComputeNoDoublesAreToldWithModeParameterAndProduct) {
+  Plan plan = tests::small_plan(tests::keys::tensor("1d", "2"));
+  plan.model.dtype = DType::kF32;
+  const TensorScheme scheme = builtin_registries().tensor.find("1d");
+  const auto change = [](const Mesh&, const Tensor& t) -> Tensor {
+    if (t.is_cpu() && t.scalar_type() == at::kDouble) throw std::runtime_error("no doubles here");
+    return t;
+  };
+  Registries registries = builtin_registries();
+  registries.tensor = Registry<TensorScheme>("tensor mode");
+  registries.tensor.add("1d", "seeded",
+                        {scheme.mode, [&](const Mesh& on) -> std::unique_ptr<TensorParallel> {
+                           return std::make_unique<Changed>(on, scheme.make(on), Wrong::kInputGrad,
+                                                            Role::kContract, change);
+                         }});
+  const std::string told = refusal(plan, registries);
+  for (const char* word :
+       {"parallel.tensor.mode = \"1d\"", "mlp.down.weight", "input_grad of a contract",
+        "of doubles", "no doubles here", "computes in f64 too"}) {
+    EXPECT_NE(told.find(word), std::string::npos) << word << " in " << told;
+  }
+}
+
 TEST(SchemeTypes, OfLargeMeshesAreCountedOnSmallerOnes) {
   const Registries registries = builtin_registries();
   const std::vector<Grid> large = {{tensor_modes::k1d, "4096", "1"},

@@ -73,6 +73,24 @@ Tensor gradient_of(const Tensor& w, const Tensor& dw) {
   return (dw.is_neg() ? dw.resolve_neg() : dw).contiguous();
 }
 
+/// The gradient of `x`, held to it likewise.
+Tensor input_gradient_of(const Tensor& x, const Tensor& dx) {
+  const bool is_right = dx.defined() && dx.sizes() == x.sizes() &&
+                        dx.scalar_type() == x.scalar_type() && dx.device() == x.device();
+  KUAFU_REQUIRE(is_right, "the tensor mode's product gave ", described(dx),
+                " for the gradient of an input, ", described(x));
+  return dx;
+}
+
+/// The product of `x`, held to its type and to the bias that is added to it.
+Tensor product_of(const Tensor& x, const Tensor& y, const Tensor& bias) {
+  const bool is_right = y.defined() && y.dim() == x.dim() && y.scalar_type() == x.scalar_type() &&
+                        y.device() == x.device() && (!bias.defined() || y.size(-1) == bias.size(0));
+  KUAFU_REQUIRE(is_right, "the tensor mode's product of ", described(x), " gave ", described(y),
+                bias.defined() ? text(" for a bias ", described(bias)) : "");
+  return y;
+}
+
 }  // namespace
 
 Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
@@ -81,7 +99,7 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
     if (in[2].defined() && tp.is_local(r)) {
       return {{multiply_rows(in[0], in[1], in[2])}, {in[0], in[1]}};
     }
-    Tensor y = tp.forward(in[0], in[1], r);
+    Tensor y = product_of(in[0], tp.forward(in[0], in[1], r), in[2]);
     if (in[2].defined()) ops::add_bias(y, in[2]);
     return {{y}, {in[0], in[1]}};
   };
@@ -93,9 +111,10 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
       later->add(saved[1], [&tp, r, dy, x = saved[0].detach(), w = saved[1].detach()] {
         return gradient_of(w, tp.weight_grad(x, dy, r));
       });
-      if (needs[0]) g.dx = tp.input_grad(dy, saved[1], r);
+      if (needs[0]) g.dx = input_gradient_of(saved[0], tp.input_grad(dy, saved[1], r));
     } else if (needs[0]) {
       g = tp.backward(saved[0], saved[1], dy, r);
+      g.dx = input_gradient_of(saved[0], g.dx);
       g.dw = gradient_of(saved[1], g.dw);
     } else {
       g.dw = gradient_of(saved[1], tp.weight_grad(saved[0], dy, r));
@@ -108,7 +127,7 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
 Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
                  const Tensor& bias) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    Tensor logits = tp.input_grad(in[0], in[1], Role::kContract);
+    Tensor logits = product_of(in[0], tp.input_grad(in[0], in[1], Role::kContract), in[2]);
     if (in[2].defined()) ops::add_bias(logits, in[2]);
     return {{logits}, {in[0], in[1]}};
   };
@@ -116,7 +135,7 @@ Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
                                   const std::vector<bool>& needs) -> Tensors {
     const Tensor dlogits = grads[0].contiguous();
     Tensor dtable;
-    const Tensor dx = tp.forward(dlogits, saved[1], Role::kContract);
+    const Tensor dx = input_gradient_of(saved[0], tp.forward(dlogits, saved[1], Role::kContract));
     if (WeightGrads* later = weight_grads_for(saved[1])) {
       later->add(saved[1], [&tp, dlogits, x = saved[0].detach(), w = saved[1].detach()] {
         return gradient_of(w, tp.weight_grad(dlogits, x, Role::kContract));

@@ -88,7 +88,16 @@ class Ones {
 
   Range range_of(const std::string& product, const std::function<Tensor()>& run) {
     world_.clear();
-    const Tensor t = run();
+    Tensor t;
+    try {
+      t = run();
+    } catch (const std::exception& e) {
+      const std::string why = e.what();
+      throw WrongAxes(
+          text(product, ", of doubles, by which its sums are counted before a run of any type: ",
+               why.substr(0, why.find('\n')), "; allowed: a scheme that computes in f64 too"),
+          role_);
+    }
     if (!t.defined() || t.scalar_type() != at::kDouble || !t.is_cpu()) {
       throw WrongAxes(text(product, ": of doubles the code gives ",
                            t.defined() ? text(t.device(), " ", t.scalar_type()) : "no tensor",
