@@ -16,9 +16,11 @@ def strategy_of(name, settings, plan):
     """Name of the strategy: as the suite calls it, else said from the resolved plan."""
     if isinstance(settings.get("strategy"), str):
         return settings["strategy"]
-    rows = [v for v in settings.values() if isinstance(v, str) and (name == v or name.startswith(v + ","))]
-    if rows:                                 # named as a row of the suite's, which may have commas
-        return max(rows, key=len)
+    # Rows of the suite's axes by their names, which may have commas; a policy is no way to spread work.
+    rows = [v for key, v in settings.items()
+            if isinstance(v, str) and key != "policy" and "." not in key and f", {v}, " in f", {name}, "]
+    if rows:
+        return ", ".join(rows)
     head = name.split(",")[0].strip()
     if "," in name and head and "=" not in head:
         return head

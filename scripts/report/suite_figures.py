@@ -21,7 +21,9 @@ import views
 
 SCALE = ["#e6f1f8", style.SKY, style.BLUE]
 # (line, plotly's line, hatch, plotly's pattern) of the series of one name
-RESTS = [("-", "solid", "", ""), ("--", "dash", "///", "/"), (":", "dot", "...", "."), ("-.", "dashdot", "xxx", "x")]
+RESTS = [("-", "solid", "", ""), ("--", "dash", "///", "/"), (":", "dot", "...", "."), ("-.", "dashdot", "xxx", "x"),
+         ((0, (6, 1)), "longdash", "---", "-"), ((0, (6, 1, 1, 1)), "longdashdot", "|||", "|"),
+         ((0, (1, 3)), "2px,6px", "\\\\\\", "\\"), ((0, (3, 1, 1, 1, 1, 1)), "6px,2px,2px,2px", "+++", "+")]
 
 
 def _interval(mark):

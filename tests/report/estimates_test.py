@@ -26,8 +26,17 @@ import synthetic
 import views
 from program import run_main
 from short_names import LETTERS, fitting_names, short_names
+from strategies import strategy_of
 
 LONG = "data parallel over all ranks with ZeRO {} and selective recomputation of attention"
+
+
+class Strategies(unittest.TestCase):
+    def test_rows_of_every_axis_tell_cases_apart(self):
+        settings = {"family": "gpt", "scheme": "1d", "ranks": 2, "policy": "plain", "train.batch": 8}
+        self.assertEqual(strategy_of("gpt, 2 ranks, 1d, plain, batch 8", settings, {}), "gpt, 1d")
+        self.assertEqual(strategy_of("a, b, 2 ranks", {"way": "a, b", "ranks": 2}, {}), "a, b")
+        self.assertEqual(strategy_of("gpt, batch 8", {"strategy": "mine", "family": "gpt"}, {}), "mine")
 
 
 def rounds_of(line, factors):
