@@ -11,7 +11,7 @@ import style
 import views
 
 ESTIMATED = "Times of cases of the simulated world are estimated by the cost model, not measured."
-RESTS = 4                                # looks of the series of one name, such as its rank counts
+RESTS = 8                                # looks of the series of one name, such as its rank counts
 REASONS = 4              # told of why cases have no point
 REST = ("strategy", "ranks", "world")    # of equal work; what an axis does not show tells series apart
 
@@ -140,7 +140,17 @@ def _value(case, key):
 def _rest(spec, cases):
     """Keys of equal work that vary among `cases` and that no axis shows."""
     names = _used(spec)
-    return [k for k in REST if k not in names and len({_value(c, k) for c in cases}) > 1]
+    return [k for k in REST if k not in names and len({_value(c, k) for c in cases}) > 1 and not (k == "strategy" and _tells_strategy(names, cases))]
+
+
+def _tells_strategy(names, cases):
+    """Whether the settings that axes show leave one strategy each, as those of a suite do whose rows they are."""
+    found = {}
+    for c in cases:
+        shown = tuple(str(c.settings[n]) for n in sorted(names) if n in c.settings)
+        if not shown or found.setdefault(shown, c.strategy) != c.strategy:
+            return False
+    return True
 
 
 def _label(case, keys):

@@ -91,6 +91,9 @@ void RunFiles::drop_older_document() {
 }
 
 Json RunFiles::document() const {
+  // A pipe would be waited for.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(options_.json_file, error)) return Json::object();
   std::ifstream file(options_.json_file);
   Json there = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   return there.is_object() ? there : Json::object();
