@@ -32,7 +32,7 @@ class Ratio:
     base: record.Case
     speed: float            # tokens/s: above 1 the case is faster
     speed_interval: tuple   # of 95 %: timings.over_rounds() of one sweep, else what the intervals of both allow
-    rounds: int             # in which both ran; 1: one process of each
+    rounds: int             # that both ran in, of one call; 0: the two are of different calls or records
     memory: float           # peak of the fullest rank: below 1 the case needs less
     sent: float             # bytes of the busiest rank
     label: str              # what is compared, as a legend says it
@@ -40,6 +40,10 @@ class Ratio:
     @property
     def is_certified(self):
         return self.case.is_certified and self.base.is_certified
+
+    @property
+    def is_apart(self):
+        return not self.rounds and not self.is_estimated
 
     @property
     def is_estimated(self):
@@ -68,10 +72,11 @@ def _over(a, b):
 
 
 def paired(case, base):
-    """[(logarithm, standard error) of the ratio of tokens/s] of each round in which both ran: a slow minute slows both sides of its
-    round. Records from before rounds have one."""
+    """[(logarithm, standard error) of the ratio of tokens/s] of each round of one call in which both ran: a slow minute slows both
+    sides of its round. Records from before rounds have one."""
     pairs = [(case.step, base.step)] if not (case.rounds and base.rounds) else [
-        (mine.step, theirs.step) for mine in case.rounds for theirs in base.rounds if mine.number == theirs.number]
+        (mine.step, theirs.step) for mine in case.rounds for theirs in base.rounds
+        if (mine.number, mine.sweep) == (theirs.number, theirs.sweep)]
     return [ratio for pair in pairs if (ratio := timings.step_ratio(*pair))]
 
 
@@ -86,7 +91,7 @@ def ratio_of(case, base, label="", is_of_one_sweep=True):
         mine, theirs = case.tokens_interval, base.tokens_interval
         speed = _over(case.tokens_per_s, base.tokens_per_s)
         interval = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else None
-    return Ratio(case, base, speed, interval, max(1, len(rounds)), _over(case.peak, base.peak), _over(case.sent, base.sent), label)
+    return Ratio(case, base, speed, interval, len(rounds), _over(case.peak, base.peak), _over(case.sent, base.sent), label)
 
 
 def ratios(run):
@@ -101,6 +106,8 @@ def ratios(run):
             for base in bases.get(work_of(case), ())]
 
 
+APART = ("apart: the two were timed in no round of one call; this is the ratio of their medians, and what changed on the machine "
+         "between them is in it.")
 REFERENCE = "as what it is compared with"     # the line at ratio 1
 
 
@@ -254,10 +261,11 @@ def shown_speed(r):
 
 def _interval(r):
     if r.speed_interval is None:
-        said = "estimated" if r.is_estimated else "two rounds: no interval" if r.rounds == 2 else "too few steps for an interval"
-        return f"<br><small>{said}</small>" if said else ""
+        has_two = r.rounds == 2 or (not r.rounds and (r.case.has_two_rounds or r.base.has_two_rounds))
+        said = "estimated" if r.is_estimated else "two rounds: no interval" if has_two else "too few steps for an interval"
+        return f"<br><small>{said}</small>"
     low, high = r.speed_interval
-    rounds = f", {r.rounds} rounds" if r.rounds > 1 else ""
+    rounds = "" if r.rounds == 1 else f", {r.rounds} rounds" if r.rounds else ", apart"
     return f"<br><small>{low:.3g} to {high:.3g}{rounds}</small>"
 
 
@@ -277,6 +285,7 @@ def section(run):
     if not compared:
         return ""
     shown = _table(ratios(run)) or '<p class="note">There is no ratio: no baseline and case of the same work have both finished.</p>'
+    apart = f" {APART}" if any(r.is_apart for r in ratios(run)) else ""
     refuted = [c for c in run.finished if c.is_different]
     left_out = (f'<p class="caption">Left out, because their certificates say different: '
                 f'{text(", ".join(c.name for c in refuted))}.</p>' if refuted else "")
@@ -289,4 +298,4 @@ def section(run):
     refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
     return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '
             "world: throughput with its 95 % interval (over rounds where there are several), peak memory of the fullest rank, bytes sent "
-            f"by the busiest rank.</p>{shown}{left_out}{refused}</section>")
+            f"by the busiest rank.{apart}</p>{shown}{left_out}{refused}</section>")

@@ -32,6 +32,7 @@ class Timing:
 class Round:
     """One run of a case among those of a sweep that repeats it; rounds go over all cases in turns."""
     number: int
+    sweep: str                      # when the call of `kuafu suite` began that made it; None: from before it was told
     step: Timing
     tokens_per_s: float
     foreign_share: float            # of the cores' time, taken by other processes
@@ -39,7 +40,7 @@ class Round:
     @staticmethod
     def all_of(line):
         """Those that ended well."""
-        return [Round(int(number(r.get("round")) or 0), Timing.of(r.get("step_time_s")), number(r.get("tokens_per_s")),
+        return [Round(int(number(r.get("round")) or 0), r.get("sweep"), Timing.of(r.get("step_time_s")), number(r.get("tokens_per_s")),
                       number(lookup(r, "load.foreign_share")))
                 for r in line.get("rounds") or [] if as_dict(r).get("status") == "ok"]
 

@@ -64,7 +64,7 @@ std::map<std::string, Json> results(const std::string& folder) {
     line.erase("time");
     const size_t num_rounds = line.contains("rounds") ? line["rounds"].size() : 0;
     for (size_t r = 0; r < num_rounds; ++r) {
-      for (const char* moment : {"wall_s", "began"}) line["rounds"][r].erase(moment);
+      for (const char* moment : {"wall_s", "began", "sweep"}) line["rounds"][r].erase(moment);
     }
     // The command names the folder.
     if (Json& document = line["document"]; document.contains("provenance")) {

@@ -34,6 +34,8 @@ TEST(Nearest, TakesTheFirstOfSeveralAndNothingOfNone) {
 TEST(DidYouMean, AsksForNothingThatIsFar) {
   EXPECT_EQ(did_you_mean("laeyrs", {"heads", "layers"}), "; did you mean \"layers\"?");
   EXPECT_EQ(did_you_mean("LAYERS", {"layers"}), "; did you mean \"layers\"?");
+  EXPECT_EQ(did_you_mean("ring", {"ring, 4 ranks, batch 16"}),
+            "; did you mean \"ring, 4 ranks, batch 16\"?");
   EXPECT_EQ(did_you_mean("--stps", {"--steps"}), "; did you mean --steps?");
   EXPECT_EQ(did_you_mean("16", {"8", "12"}), "; did you mean \"12\"?");
   for (const std::string far : {"xyzzy", "3", ""}) EXPECT_EQ(did_you_mean(far, {"2", "ok"}), ".");

@@ -166,6 +166,27 @@ TEST_F(Derivation, TravelsWithTheRecordAndMayChangeWithoutARerun) {
   EXPECT_THROW(derived_of(broken, "f"), ConfigError);
 }
 
+TEST_F(Derivation, ARecordedCaseIsCalledWhatTheSuiteCallsItNow) {
+  read("");
+  const Suite before = suite_;
+  std::string grown = kSweep;
+  grown.replace(grown.find("[grid]"), 6, "[grid]\ntrain.seed = [0, 1]");
+  const Suite now = parse_suite(grown, "s.toml");
+  const Membership member = taken_up(record_, now, "out");
+  ASSERT_EQ(member.record.cases.size(), before.cases.size());
+  size_t renamed = 0;
+  for (const Json& line : member.record.cases) {
+    const auto is_it = [&](const Case& c) { return c.id == line["case_id"]; };
+    const auto c = std::find_if(now.cases.begin(), now.cases.end(), is_it);
+    const auto old = std::find_if(before.cases.begin(), before.cases.end(), is_it);
+    ASSERT_NE(c, now.cases.end());
+    EXPECT_EQ(line["name"], c->name);
+    EXPECT_EQ(line["settings"]["train.seed"], 0);
+    renamed += c->name != old->name ? 1 : 0;
+  }
+  EXPECT_EQ(renamed, before.cases.size());
+}
+
 TEST_F(Derivation, FiguresHavePointsWithUnitsAndReach) {
   read(
       "[[figure]]\nkind = \"line\"\nx = \"ranks\"\ny = \"step_time_s.median\"\n"

@@ -43,7 +43,7 @@ TEST(DerivedErrors, NameTheLineAndTheNearestName) {
   expect_derived_error(column + "\"at(strategy = 'one rnk', ranks)\"\n",
                        {"\"one rnk\"", "\"one rank\""});
   expect_derived_error(column + "\"at(ranks = 3, loss.last)\"\n",
-                       {"no case has ranks = \"3\"", "1, 2 or 4"});
+                       {"no case has ranks = \"3\"", "\"1\", \"2\" or \"4\""});
   expect_derived_error(column + "\"at(rank = 2, loss.last)\"\n", {"\"rank\"", "\"ranks\""});
   expect_derived_error(column + "\"x + 1\"\n", {"no \"x\" is known"});
   expect_derived_error("[[column]]\nname = \"loss\"\nformula = \"1\"\n", {"has this name"});

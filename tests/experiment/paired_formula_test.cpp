@@ -63,6 +63,17 @@ TEST_F(PairedFormula, HasTheIntervalOfTheRatioWithinEachRound) {
   EXPECT_GT(alone.high / alone.low, 10);
 }
 
+TEST_F(PairedFormula, OfRoundsOfTwoCallsIsOfTheirMedians) {
+  for (Json& l : record_.cases) {
+    for (Json& round : l["rounds"]) {
+      round["sweep"] = l["name"] == kOne ? "2026-01-05T12:00:00Z" : "2026-01-09T12:00:00Z";
+    }
+  }
+  const Value found = value(kSpeedUp);
+  EXPECT_EQ(paired_step_ratio(line(kTwo), line(kOne))["rounds"], 0);
+  EXPECT_GT(found.high / found.low, 10);  // the slow minute is in it
+}
+
 TEST_F(PairedFormula, OfColumnsAndAggregatesIsPairedToo) {
   const std::string above =
       "[[column]]\nname = \"over one\"\nformula = \"step_time_s.median / at(strategy = 'one rank', "

@@ -167,7 +167,7 @@ TEST(Reference, IsRefusedWhereItPicksNoCase) {
       {"{ status = \"ok\" }", "\"status\" is known only when a case has ended"},
       {"{ nokey = 3 }", "no case has a key \"nokey\". Known are"},
       {"{ rank = 2 }", "did you mean \"ranks\"?"},
-      {"{ ranks = 3 }", "no case has ranks = \"3\". ranks is 2 or 4"},
+      {"{ ranks = 3 }", "no case has ranks = \"3\". ranks is \"2\" or \"4\""},
       {"{ \"model.hiden\" = 64 }", "did you mean \"model.hidden\"?"},
       {"{ ranks = 2, name = \"4 ranks\" }", "no case has all of these values at once"}};
   for (const auto& [where, said] : wrong) {

@@ -230,6 +230,35 @@ TEST(Timing, RatiosOfARoundLeaveOutWhatSlowsBothSides) {
   EXPECT_TRUE(paired_step_ratio(line_of({}), b).is_null());
 }
 
+TEST(Timing, RoundsOfTwoCallsAreNoPairWhateverTheirNumbers) {
+  const auto line_of = [](const std::vector<std::pair<const char*, double>>& rounds) {
+    Json line = {{"document", {{"step_time_s", {{"median", rounds.front().second}}}}}};
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      const auto [sweep, median] = rounds[r];
+      line["rounds"].push_back(
+          {{"round", r + 1},
+           {"sweep", sweep},
+           {"status", "ok"},
+           {"step_time_s", {{"median", median}, {"ci95", {0.99 * median, 1.01 * median}}}}});
+    }
+    line["timing"] = timing_of(line["rounds"]);
+    return line;
+  };
+  const char *monday = "2026-01-05T12:00:00Z", *friday = "2026-01-09T12:00:00Z";
+  const Json a = line_of({{monday, 1.0}, {monday, 1.1}, {friday, 3.0}});
+  // The machine is slower by half on Friday: of the pairs that are, none shows it.
+  const Json b = line_of({{monday, 2.0}, {monday, 2.2}, {monday, 2.1}});
+  EXPECT_EQ(paired_step_ratio(a, b)["rounds"], 2);
+  EXPECT_NEAR(paired_step_ratio(a, b)["median"], 2.0, 1e-12);
+  const Json grown = line_of({{friday, 3.0}, {friday, 3.1}});
+  EXPECT_EQ(paired_step_ratio(b, line_of({{friday, 3.0}, {friday, 3.1}, {friday, 3.2}}))["rounds"],
+            0);
+  const Json apart = paired_step_ratio(b, grown);
+  EXPECT_EQ(apart["rounds"], 0);
+  EXPECT_NEAR(apart["median"], std::sqrt(3.0 * 3.1) / 2.1, 1e-3);
+  EXPECT_TRUE(apart["ci95"].is_null());  // two rounds
+}
+
 TEST(Timing, TakesADocumentsOwnTimeWhereALineHasNoRounds) {
   const Json own = {
       {"step_time_s", {{"median", 0.01}, {"ci95", {0.009, 0.011}}, {"samples", {0.01}}}},

@@ -130,6 +130,18 @@ class Rounds(unittest.TestCase):
             run = record.read_run(synthetic.write(Path(folder), lines))
         self.assertEqual({r.rounds for r in ratios.ratios(run)}, {3})
 
+    def test_rounds_of_two_calls_are_no_pair(self):
+        lines = in_rounds(with_baselines(), 3, lambda r: 1)
+        for line in lines:
+            for r in line.get("rounds", []):
+                r["sweep"] = f"2026-01-0{5 + bool(line['settings'].get('baseline'))}T12:00:00Z"
+        with tempfile.TemporaryDirectory() as folder:
+            run = record.read_run(synthetic.write(Path(folder), lines))
+        self.assertEqual({(r.rounds, r.is_apart) for r in ratios.ratios(run)}, {(0, True)})
+        self.assertIn(", apart</small>", ratios.section(run))
+        for said in (ratios.section(run), " ".join(text_report.text([run], ["run"], 100).split())):
+            self.assertIn(ratios.APART, said)
+
     def test_no_ratio_is_said_where_no_baseline_finished(self):
         lines = with_baselines()
         for line in lines:

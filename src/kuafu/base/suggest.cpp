@@ -15,6 +15,11 @@ std::string lower_case(std::string_view word) {
   return out;
 }
 
+/// "poly" of "polynomial". Both in lower case.
+bool is_beginning(const std::string& given, const std::string& word) {
+  return given.size() >= 3 && word.starts_with(given);
+}
+
 }  // namespace
 
 int64_t edit_distance(std::string_view a, std::string_view b) {
@@ -42,11 +47,10 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : candidates) {
     const std::string other = lower_case(candidate);
-    const bool is_begun =
-        folded.size() >= 3 && other.starts_with(folded);  // "poly" of "polynomial"
     const int64_t distance = edit_distance(folded, other);
     const int64_t edits =
-        2 * (is_begun ? std::min<int64_t>(distance, 1) : distance) + (candidate == name ? 0 : 1);
+        2 * (is_beginning(folded, other) ? std::min<int64_t>(distance, 1) : distance) +
+        (candidate == name ? 0 : 1);
     if (edits < fewest) {
       fewest = edits;
       best = candidate;
@@ -58,7 +62,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 std::string did_you_mean(std::string_view given, const std::vector<std::string>& known) {
   const std::string name = nearest(given, known);
   const auto letters = static_cast<int64_t>(std::min(given.size(), name.size()));
-  if (edit_distance(lower_case(given), lower_case(name)) > letters / 2) return ".";
+  const std::string folded = lower_case(given), other = lower_case(name);
+  if (!is_beginning(folded, other) && edit_distance(folded, other) > letters / 2) return ".";
   return "; did you mean " + (name.starts_with("-") ? name : in_quotes(name)) + "?";
 }
 

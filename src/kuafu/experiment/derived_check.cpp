@@ -221,7 +221,7 @@ class Checker {
       if (!is_one_of(*own, there)) there.push_back(*own);
     }
     require(false, where, ": no case has ", key, " = ", in_quotes(plain_text(value)),
-            did_you_mean(plain_text(value), there), " ", key, " is ", join_or(there));
+            did_you_mean(plain_text(value), there), " ", key, " is ", join_or(in_quotes(there)));
   }
 
   /// Whether a name may be true or false in some case; of what the documents leave open it may.

@@ -75,9 +75,9 @@ std::optional<Value> step_time(const Json& line) {
   return std::nullopt;
 }
 
-/// A time or a rate in one round. Of a line without rounds it is in each what it is in all, where it
+/// A time or a rate in one pass. Of a line without rounds it is in each what it is in all, where it
 /// is exact (simulated), and else absent: one process is not several.
-Value value_in_round(const Json& line, const std::string& path, int64_t round) {
+Value value_in_pass(const Json& line, const std::string& path, const Pass& pass) {
   const Json rounds = value_at(line, "rounds");
   if (!rounds.is_array()) {
     const Value of_all = field_value(line, path);
@@ -85,7 +85,7 @@ Value value_in_round(const Json& line, const std::string& path, int64_t round) {
                                                     : of_all;
   }
   for (const Json& one : rounds) {
-    if (one["round"] != round) continue;
+    if (pass_of(one) != pass) continue;
     auto time = step_time_in(one);
     if (!time) break;
     // Too few steps for an interval: what the rounds differ by is all that is known.
@@ -95,15 +95,16 @@ Value value_in_round(const Json& line, const std::string& path, int64_t round) {
     const Value tokens = arithmetic("*", rate, Value::of(value_at(one, kStepTime), path));
     return arithmetic("/", tokens, *time);
   }
-  return Value::absent(text(path, " was not measured in round ", round));
+  return Value::absent(text(path, " was not measured in round ", pass.round,
+                            pass.sweep.empty() ? "" : " of the call of " + pass.sweep));
 }
 
 }  // namespace
 
-Value field_value(const Json& line, const std::string& path, int64_t round) {
+Value field_value(const Json& line, const std::string& path, const Pass& pass) {
   const Json& document = line["document"];
-  if (round != Rows::kAllRounds && (path == kStepTime || path == "tokens_per_s")) {
-    return value_in_round(line, path, round);
+  if (pass != Rows::kAllRounds && (path == kStepTime || path == "tokens_per_s")) {
+    return value_in_pass(line, path, pass);
   }
   if (path == kStepTime) {
     if (const auto time = step_time(line)) return *time;

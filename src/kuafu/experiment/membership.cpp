@@ -8,6 +8,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/outcome.h"
 #include "kuafu/experiment/references.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/parallel/pipeline/choose.h"
@@ -176,7 +177,11 @@ Json suite_header(const Suite& suite) {
 
 Membership taken_up(const RunRecord& record, const Suite& suite, const std::string& folder) {
   std::set<std::string> ids;
-  for (const Case& c : suite.cases) ids.insert(c.id);
+  std::map<std::string, const Case*> cases;
+  for (const Case& c : suite.cases) {
+    ids.insert(c.id);
+    cases[c.id] = &c;
+  }
   require_compatible(record, suite, folder, ids);
   Membership next{record, {}, record.header["suite_hash"] != suite.hash};
   const bool was_known = has_references(record.header);
@@ -201,6 +206,7 @@ Membership taken_up(const RunRecord& record, const Suite& suite, const std::stri
       left += !is_member && !was_former ? 1 : 0;
       back += is_member && was_former ? 1 : 0;
       line["kind"] = is_member ? "case" : "former";
+      if (is_member) name_line(line, *cases[line["case_id"].get<std::string>()]);
       (is_member ? next.record.cases : next.record.former).push_back(std::move(line));
     }
   }

@@ -154,21 +154,26 @@ Json document_of(const Case& c, const Remains& remains) {
                     text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
 }
 
-Json case_line(const Case& c, const Json& document, const ChildResult& result) {
+void name_line(Json& line, const Case& c) {
   Json settings = Json::object();
   for (const auto& [key, value] : c.settings) settings[key] = value;
+  line["name"] = c.name;
+  line["settings"] = settings;
+}
+
+Json case_line(const Case& c, const Json& document, const ChildResult& result) {
   const Json reason = document.contains("reason") ? document["reason"] : Json(nullptr);
-  return {{"kind", "case"},
-          {"case_id", c.id},
-          {"name", c.name},
-          {"settings", settings},
-          {"status", document["status"]},
-          {"reason", reason},
-          {"wall_s", result.wall_s},
-          {"time", utc_time()},
-          {"timeout_s", c.timeout_s},
-          {"is_final", !is_of_machine(c, document, result)},
-          {"document", document}};
+  Json line = {{"kind", "case"},
+               {"case_id", c.id},
+               {"status", document["status"]},
+               {"reason", reason},
+               {"wall_s", result.wall_s},
+               {"time", utc_time()},
+               {"timeout_s", c.timeout_s},
+               {"is_final", !is_of_machine(c, document, result)},
+               {"document", document}};
+  name_line(line, c);
+  return line;
 }
 
 }  // namespace kuafu

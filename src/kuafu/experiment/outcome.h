@@ -21,6 +21,9 @@ struct Remains {
 /// the last lines of standard error.
 Json document_of(const Case& c, const Remains& remains);
 
+/// Calls a line what the suite calls its case: an axis that has another value since is in every name.
+void name_line(Json& line, const Case& c);
+
 /// The line of run.jsonl for a case that ended so with this document.
 Json case_line(const Case& c, const Json& document, const ChildResult& result);
 

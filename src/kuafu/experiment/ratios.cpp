@@ -41,7 +41,7 @@ std::string ratio_table(const std::vector<Json>& lines) {
                {"beside"},
                {"tokens/s of it [95 %]", Table::Align::kRight},
                {"rounds", Table::Align::kRight}});
-  bool has_rows = false;
+  bool has_rows = false, has_apart = false;
   for (const Json& line : lines) {
     if (is_of_baseline(line) || !is_side(line)) continue;
     const auto [begin, end] = bases.equal_range(work_of(line));
@@ -53,19 +53,25 @@ std::string ratio_table(const std::vector<Json>& lines) {
         const Json value = value_at(ratio, path);
         return value.is_number() ? human_number(value.get<double>(), 3) : "-";
       };
+      const bool is_apart = ratio["rounds"] == 0 && !is_estimated(line["document"]);
+      has_apart = has_apart || is_apart;
       const std::string interval = ratio["rounds"] == 2 || ratio["ci95"].is_null()
                                        ? "[-]"
                                        : text("[", shown("ci95.0"), ", ", shown("ci95.1"), "]");
       table.add({line["name"].get<std::string>(), (*base->second)["name"].get<std::string>(),
                  is_estimated(line["document"]) ? text(kEstimatedMark, shown("median"))
                                                 : text(shown("median"), " ", interval),
-                 ratio["rounds"].dump()});
+                 is_apart ? "apart" : ratio["rounds"].dump()});
       has_rows = true;
     }
   }
   if (!has_rows) return "";
   return "\nBeside baselines: tokens/s over the baseline's, paired within each round:\n" +
-         table.str();
+         table.str() +
+         (has_apart
+              ? "apart: the two were timed in no round of one call; this is the ratio of their "
+                "medians, and what changed on the machine between them is in it\n"
+              : "");
 }
 
 }  // namespace kuafu

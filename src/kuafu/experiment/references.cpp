@@ -134,7 +134,7 @@ std::string problem_of(const std::string& key, const Json& value, const std::vec
   }
   if (there.empty()) return problem_of_key(key, cases);
   return text("no case has ", key, " = ", in_quotes(plain_text(value)),
-              did_you_mean(plain_text(value), there), " ", key, " is ", join_or(there));
+              did_you_mean(plain_text(value), there), " ", key, " is ", join_or(in_quotes(there)));
 }
 
 }  // namespace

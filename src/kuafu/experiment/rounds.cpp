@@ -38,6 +38,7 @@ Json entry_of(const RoundRun& run, const Json& first) {
   const auto measured = [&](Json value) { return is_ok ? value : Json(nullptr); };
   return {{"round", run.turn.round},
           {"position", run.turn.position},
+          {"sweep", run.sweep},
           {"began", run.began},
           {"status", document["status"]},
           {"reason", value_at(document, "reason")},
@@ -55,6 +56,7 @@ Json entry_of_old(const Json& line) {
   const Json& document = line["document"];
   return {{"round", 1},
           {"position", nullptr},
+          {"sweep", nullptr},
           {"began", nullptr},
           {"status", line["status"]},
           {"reason", nullptr},

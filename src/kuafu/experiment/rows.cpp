@@ -60,12 +60,16 @@ std::vector<const Json*> in_order(const RunRecord& record) {
 class RowScope : public FormulaScope {
  public:
   RowScope(const Rows& rows, std::optional<size_t> row, Rows::Among among, Rows::Reading reading,
-           int64_t round)
-      : rows_(rows), row_(row), among_(std::move(among)), reading_(reading), round_(round) {}
+           Pass pass)
+      : rows_(rows),
+        row_(row),
+        among_(std::move(among)),
+        reading_(reading),
+        pass_(std::move(pass)) {}
 
   Value value(const std::string& name) const override {
     if (!row_) return Value::absent(name + ": of which case?");
-    return rows_.value(*row_, name, reading_, round_);
+    return rows_.value(*row_, name, reading_, pass_);
   }
 
   std::unique_ptr<FormulaScope> like(const Picks& picks, std::string& why_not) const override {
@@ -74,7 +78,7 @@ class RowScope : public FormulaScope {
       return nullptr;
     }
     const auto found = rows_.like(*row_, picks, why_not);
-    return found ? rows_.scope(*found, among_, Rows::Reading::kStrict, round_) : nullptr;
+    return found ? rows_.scope(*found, among_, Rows::Reading::kStrict, pass_) : nullptr;
   }
 
   std::vector<std::unique_ptr<FormulaScope>> rows(const Picks& picks) const override {
@@ -83,16 +87,16 @@ class RowScope : public FormulaScope {
       const bool is_in = std::all_of(picks.begin(), picks.end(), [&](const auto& pick) {
         return rows_.has(i, pick.first, pick.second).is_true();
       });
-      if (is_in) out.push_back(rows_.scope(i, among_, Rows::Reading::kStrict, round_));
+      if (is_in) out.push_back(rows_.scope(i, among_, Rows::Reading::kStrict, pass_));
     }
     return out;
   }
 
   std::vector<std::unique_ptr<FormulaScope>> rounds() const override {
     std::vector<std::unique_ptr<FormulaScope>> out;
-    if (round_ != Rows::kAllRounds) return out;
-    for (const int64_t round : rows_.rounds_) {
-      out.push_back(std::make_unique<RowScope>(rows_, row_, among_, reading_, round));
+    if (pass_ != Rows::kAllRounds) return out;
+    for (const Pass& pass : rows_.passes_) {
+      out.push_back(std::make_unique<RowScope>(rows_, row_, among_, reading_, pass));
     }
     return out;
   }
@@ -108,7 +112,7 @@ class RowScope : public FormulaScope {
   std::optional<size_t> row_;
   Rows::Among among_;
   Rows::Reading reading_;
-  int64_t round_;
+  Pass pass_;
 };
 
 Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
@@ -142,10 +146,10 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
   sound_ = std::make_shared<const std::vector<size_t>>(std::move(sound));
   for (const Row& row : rows_) {
     const Json rounds = row.line == nullptr ? Json() : value_at(*row.line, "rounds");
-    for (const Json& round : rounds) rounds_.insert(round["round"].get<int64_t>());
+    for (const Json& round : rounds) passes_.insert(pass_of(round));
   }
   columns_[kAllRounds].assign(formulas_.size(), std::vector<std::optional<Known>>(rows_.size()));
-  for (const int64_t round : rounds_) columns_[round] = columns_[kAllRounds];
+  for (const Pass& pass : passes_) columns_[pass] = columns_[kAllRounds];
 }
 
 bool Rows::is_sound(const Row& row) {
@@ -153,11 +157,11 @@ bool Rows::is_sound(const Row& row) {
          !is_different((*row.line)["document"]);
 }
 
-Value Rows::column(size_t column, size_t row, int64_t round) const {
-  auto& known = columns_[round][column][row];
+Value Rows::column(size_t column, size_t row, const Pass& pass) const {
+  auto& known = columns_[pass][column][row];
   if (!known) {
     const Ground before = take_ground();
-    Value value = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded, round));
+    Value value = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded, pass));
     known = {std::move(value), take_ground()};
     ground_ = before;
   }
@@ -166,8 +170,8 @@ Value Rows::column(size_t column, size_t row, int64_t round) const {
 }
 
 std::unique_ptr<FormulaScope> Rows::scope(size_t row, Among among, Reading reading,
-                                          int64_t round) const {
-  return std::make_unique<RowScope>(*this, row, std::move(among), reading, round);
+                                          const Pass& pass) const {
+  return std::make_unique<RowScope>(*this, row, std::move(among), reading, pass);
 }
 
 std::unique_ptr<FormulaScope> Rows::scope(Among among) const {
@@ -188,7 +192,8 @@ bool Rows::is_field(const std::string& name) const {
   return known->second;
 }
 
-Value Rows::field(const Row& row, const std::string& name, Reading reading, int64_t round) const {
+Value Rows::field(const Row& row, const std::string& name, Reading reading,
+                  const Pass& pass) const {
   const std::string who = in_quotes(row.name);
   if (row.line == nullptr) return Value::absent(who + " has not ended");
   const std::string status = (*row.line)["status"].get<std::string>();
@@ -202,7 +207,7 @@ Value Rows::field(const Row& row, const std::string& name, Reading reading, int6
     ground_.add({.is_estimated = is_estimated((*row.line)["document"]),
                  .is_of_two_rounds = value_at(*row.line, "timing.rounds") == 2});
   }
-  Value value = field_value(*row.line, name, round);
+  Value value = field_value(*row.line, name, pass);
   if (value.is_absent()) value.words += " in " + who;
   value.origin = row.id + " " + name;
   return value;
@@ -223,20 +228,20 @@ Value Rows::plan_value(size_t index, const std::string& name) const {
   return json.is_number() || json.is_boolean() ? Value::of(json, name) : Value::text(*planned);
 }
 
-Value Rows::value(size_t index, const std::string& name, Reading reading, int64_t round) const {
+Value Rows::value(size_t index, const std::string& name, Reading reading, const Pass& pass) const {
   const Row& row = rows_[index];
   for (size_t i = 0; i < formulas_.size(); ++i) {
     if (derived_.columns[i].name != name) continue;
     // What a wrong result is worth is no side of a comparison.
     const bool is_refuted = row.line != nullptr && (*row.line)["status"] == "ok" && !is_sound(row);
-    if (reading == Reading::kStrict && is_refuted) return field(row, name, reading, round);
-    return column(i, index, round);
+    if (reading == Reading::kStrict && is_refuted) return field(row, name, reading, pass);
+    return column(i, index, pass);
   }
   if (const Json* setting = exact_setting(row.settings, name)) return Value::of(*setting, name);
   if (name == "name") return Value::text(row.name);
   if (name == "case_id") return Value::text(row.id);
   if (name == "wall_s" && row.line != nullptr) return Value::of((*row.line)["wall_s"], name);
-  return is_field(name) ? field(row, name, reading, round) : plan_value(index, name);
+  return is_field(name) ? field(row, name, reading, pass) : plan_value(index, name);
 }
 
 Value Rows::has(size_t row, const std::string& key, const Value& value) const {

@@ -13,6 +13,7 @@
 #include "kuafu/experiment/derived.h"
 #include "kuafu/experiment/formula.h"
 #include "kuafu/experiment/suite.h"
+#include "kuafu/experiment/timing.h"
 #include "kuafu/record/run_log.h"
 
 namespace kuafu {
@@ -41,8 +42,8 @@ class Rows {
   /// Whether its numbers may stand in a comparison: it ended ok and no certificate refutes it.
   static bool is_sound(const Row& row);
 
-  /// Times of all rounds together, else of the one with this number.
-  static constexpr int64_t kAllRounds = 0;
+  /// Times of all rounds together, else those of one pass.
+  static inline const Pass kAllRounds = {};
 
   /// What values that were computed stand over, besides what is exact.
   struct Ground {
@@ -58,7 +59,7 @@ class Rows {
   Ground take_ground() const { return std::exchange(ground_, {}); }
 
   /// The value of a column in a row.
-  Value column(size_t column, size_t row, int64_t round = kAllRounds) const;
+  Value column(size_t column, size_t row, const Pass& pass = kAllRounds) const;
 
   /// What aggregates run over, by index.
   using Among = std::shared_ptr<const std::vector<size_t>>;
@@ -66,12 +67,12 @@ class Rows {
   /// A row in hand. Strict: what a certificate refutes is absent.
   enum class Reading : uint8_t { kStrict, kAsRecorded };
   std::unique_ptr<FormulaScope> scope(size_t row, Among among, Reading reading,
-                                      int64_t round = kAllRounds) const;
+                                      const Pass& pass = kAllRounds) const;
   /// No row in hand: for aggregates alone.
   std::unique_ptr<FormulaScope> scope(Among among) const;
 
   Value value(size_t row, const std::string& name, Reading reading,
-              int64_t round = kAllRounds) const;
+              const Pass& pass = kAllRounds) const;
 
   /// Rows that `where` is about. Those of which that cannot be told are left out; of cases that have
   /// not ended they are counted in `num_open`.
@@ -81,7 +82,7 @@ class Rows {
 
  private:
   friend class RowScope;
-  Value field(const Row& row, const std::string& name, Reading reading, int64_t round) const;
+  Value field(const Row& row, const std::string& name, Reading reading, const Pass& pass) const;
   Value plan_value(size_t row, const std::string& name) const;
   /// Absent where the row has no such key (yet).
   Value has(size_t row, const std::string& key, const Value& value) const;
@@ -104,19 +105,19 @@ class Rows {
   std::vector<Formula> formulas_;  ///< of the columns
   int64_t num_unknown_ = 0;
   Among sound_;
-  std::set<int64_t> rounds_;  ///< their numbers, of all cases
-  /// Values that were asked for, by round, column and row.
+  std::set<Pass> passes_;  ///< of all cases
+  /// Values that were asked for, by pass, column and row.
   struct Known {
     Value value;
     Ground ground;
   };
-  mutable std::map<int64_t, std::vector<std::vector<std::optional<Known>>>> columns_;
+  mutable std::map<Pass, std::vector<std::vector<std::optional<Known>>>> columns_;
   mutable Ground ground_;
   mutable std::map<std::string, bool> is_field_;  ///< names that were asked for
 };
 
 /// A field of a document, with `*` for the sum over every name. A measured time or rate has its
-/// 95 % interval: that of all its rounds, or of the process of one round.
-Value field_value(const Json& line, const std::string& path, int64_t round = Rows::kAllRounds);
+/// 95 % interval: that of all its rounds, or of the process of one pass.
+Value field_value(const Json& line, const std::string& path, const Pass& pass = Rows::kAllRounds);
 
 }  // namespace kuafu

@@ -42,6 +42,7 @@ std::string changed_plugin(const Json& line, const Json& now) {
 Runner::Runner(const Suite& suite, RunnerOptions options)
     : suite_(suite),
       options_(std::move(options)),
+      began_(utc_time()),
       provenance_(provenance()),
       plugins_(plugin_hashes(options_.plugins)) {
   require_recordable(options_.folder);
@@ -239,7 +240,7 @@ std::optional<RoundRun> Runner::run_turn(const Turn& turn, const std::function<b
   if (result.end == ChildResult::End::kCancelled) return std::nullopt;
   const Json document = document_of(c, {result, document_path, command.error_path});
   std::filesystem::remove(document_path);  // run.jsonl has it now
-  return RoundRun{turn, began, document, result};
+  return RoundRun{turn, began_, began, document, result};
 }
 
 std::vector<std::string> Runner::words(const Turn& turn, const std::string& case_folder) const {

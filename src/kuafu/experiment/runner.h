@@ -85,8 +85,9 @@ class Runner {
 
   const Suite& suite_;
   RunnerOptions options_;
-  Json provenance_;  ///< of this program
-  Json plugins_;     ///< hash of the bytes of each plug-in's file, by name
+  std::string began_;  ///< UTC, of this call
+  Json provenance_;    ///< of this program
+  Json plugins_;       ///< hash of the bytes of each plug-in's file, by name
   std::optional<FolderLock> lock_;
   std::optional<RunLog> log_;
   std::vector<std::string> notes_;

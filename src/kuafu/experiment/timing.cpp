@@ -109,7 +109,16 @@ std::optional<StepRatio> of_one(const Json& document) {
                    std::log(high.get<double>() / low.get<double>()) / (2 * kNormal95)};
 }
 
+/// Which give no interval (kNoInterval).
+bool is_of_two_rounds(const Json& timed) { return value_at(timed, "step_time_s.rounds") == 2; }
+
 }  // namespace
+
+Pass pass_of(const Json& entry) {
+  const Json sweep = value_at(entry, "sweep");
+  return {entry["round"].get<int64_t>(),
+          sweep.is_string() ? sweep.get<std::string>() : std::string()};
+}
 
 std::optional<StepRatio> step_ratio(const Json& a, const Json& b) {
   const auto before = of_one(a), after = of_one(b);
@@ -156,12 +165,19 @@ Json paired_step_ratio(const Json& a, const Json& b) {
   }
   for (size_t i = 0; i < of_a.size(); ++i) {
     for (size_t j = 0; j < of_b.size(); ++j) {
-      if (of_a[i]["round"] != of_b[j]["round"]) continue;
+      if (pass_of(of_a[i]) != pass_of(of_b[j])) continue;
       if (const auto ratio = step_ratio(of_a[i], of_b[j])) ratios.push_back(*ratio);
     }
   }
-  if (ratios.empty()) return nullptr;
   Json paired = {{"rounds", ratios.size()}};
+  if (ratios.empty()) {
+    const Json all_a = timed_document(a), all_b = timed_document(b);
+    auto apart = step_ratio(all_a, all_b);
+    if (!apart) return nullptr;
+    if (is_of_two_rounds(all_a) || is_of_two_rounds(all_b)) apart->error = kUnknown;
+    paired.update(of_one_ratio(*apart));
+    return paired;
+  }
   paired.update(ratios.size() == 1 ? of_one_ratio(ratios.front()) : over_rounds(ratios));
   return paired;
 }
@@ -204,7 +220,7 @@ std::string shown_step_time(const Json& document) {
   if (!median.is_number()) return "-";
   const auto ms = [](const Json& v) { return human_number(v.get<double>() * 1e3, 3); };
   if (is_estimated(document)) return text(kEstimatedMark, ms(median));
-  if (!low.is_number() || !high.is_number() || value_at(document, "step_time_s.rounds") == 2) {
+  if (!low.is_number() || !high.is_number() || is_of_two_rounds(document)) {
     return ms(median) + " [-]";
   }
   return text(ms(median), " [", ms(low), ", ", ms(high), "]");

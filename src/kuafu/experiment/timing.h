@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,17 @@ struct StepRatio {
                      ///< too few steps give one
 };
 
+/// A pass over the cases: one round of one call of `kuafu suite`. Runs of a pass follow each other;
+/// equal rounds of two calls may lie days apart.
+struct Pass {
+  int64_t round = 0;
+  std::string sweep;  ///< when the call began, UTC; empty in records from before it was told
+
+  auto operator<=>(const Pass&) const = default;
+};
+/// That of an entry of a line's `rounds`.
+Pass pass_of(const Json& entry);
+
 /// None where a document has no step time, or an interval that begins at 0.
 std::optional<StepRatio> step_ratio(const Json& a, const Json& b);
 
@@ -50,10 +62,11 @@ Spread spread_over_rounds(const std::vector<StepRatio>& rounds);
 /// where neither gives one.
 Json timing_of(const Json& rounds);
 
-/// Step times of line B over those of line A, each over the other of its round, so that what a slow
+/// Step times of line B over those of line A, each over the other of its pass, so that what a slow
 /// minute does to both falls out: {"rounds": those that both have, "median", "ci95"}, as timing_of()
-/// of these ratios; of one round the interval is that of the two processes. Null where no round of both
-/// was timed. Lines from before rounds are one round each.
+/// of these ratios; of one round the interval is that of the two processes. Where no pass timed both,
+/// "rounds" is 0, and the ratio is that of their medians over all rounds with what both intervals allow.
+/// Null where one has no time at all. Lines from before rounds are one round each.
 Json paired_step_ratio(const Json& a, const Json& b);
 
 /// The document of a case's line with the step time and tokens/s of all its rounds, where the line

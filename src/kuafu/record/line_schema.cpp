@@ -123,6 +123,8 @@ class LineChecker {
     need(at + "round", is_place(value_at(round, "round")), "integer from 1");
     need(at + "position", place.is_null() || is_place(place), "integer from 1, or null");
     need(at + "began", began.is_null() || began.is_string(), "text or null");
+    const Json sweep = value_at(round, "sweep");
+    need(at + "sweep", sweep.is_null() || sweep.is_string(), "text or null");
     need(at + "status", is_one_of(value_at(round, "status"), statuses()),
          "one of " + join(statuses()));
     need(at + "wall_s", value_at(round, "wall_s").is_number(), "number");
