@@ -58,7 +58,8 @@ void tell_model(const Plan& plan, Kept& kept) {
                        m.post_norm ? " norms behind" : "",
                        m.embedding > 0 && m.embedding != m.hidden ? " projected" : "");
   kept["attention"] = text(m.heads, " heads, ", m.num_kv_heads(), " of keys, recompute ",
-                           static_cast<int>(plan.memory.recompute));
+                           static_cast<int>(plan.memory.recompute),
+                           plan.data.document_mask ? ", inside documents" : "");
   if (m.kind != "moe_gpt") return;
   kept["experts"] = text(m.experts, " by ", m.router, m.router == "topk" ? m.top_k : 0,
                          m.random_second ? " by chance" : "", ", ", m.shared_experts, " shared");

@@ -234,6 +234,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, data.validation),
     KUAFU_MEMBER(take, data.tokenizer),
     KUAFU_MEMBER(take, data.end_token),
+    KUAFU_MEMBER(take, data.document_mask),
     KUAFU_MEMBER(take, train.batch),
     KUAFU_MEMBER(take_auto, train.micro_batch),
     KUAFU_MEMBER(take, train.steps),

@@ -92,6 +92,7 @@ hash = "0123456789abcdef"
 validation = 0.1
 tokenizer = "tokenizer.json"
 end_token = "</s>"
+document_mask = true
 [train]
 batch = 8
 validation_batches = 2

@@ -109,7 +109,7 @@ std::vector<Case> card_heads(int64_t width) {
   };
   return {{"attention",
            [=](Type t) {
-             return Stack{heads(1, t), heads(2, t), heads(3, t), true};
+             return Stack{heads(1, t), heads(2, t), heads(3, t), true, c10::IValue()};
            }},
           {"split_heads",
            [=](Type t) {

@@ -38,11 +38,12 @@ std::vector<Case> matrix_cases() {
        }},
       {"attention",
        [](T t) {
-         return Stack{heads(1, t), heads(2, t), heads(3, t), true};
+         return Stack{heads(1, t), heads(2, t), heads(3, t), true, IValue()};
        }},
       {"attention_backward",
        [=](T t) {
-         return Stack{heads(4, t), heads(1, t), heads(2, t), heads(3, t), out(t), lse(t), true};
+         return Stack{heads(4, t), heads(1, t), heads(2, t), heads(3, t),
+                      out(t),      lse(t),      true,        IValue()};
        }},
   };
 }
@@ -75,9 +76,10 @@ std::vector<Case> head_cases() {
        }},
   };
   for (const auto& [kv, keys] : {std::pair{2, 9}, {1, 3}, {4, 7}, {2, 0}}) {
-    cases.push_back({"attention", [=, n = kv, s = keys](T t) {
-                       return Stack{heads(1, t, 4, 5), heads(2, t, n, s), heads(3, t, n, s), false};
-                     }});
+    cases.push_back(
+        {"attention", [=, n = kv, s = keys](T t) {
+           return Stack{heads(1, t, 4, 5), heads(2, t, n, s), heads(3, t, n, s), false, IValue()};
+         }});
     cases.push_back({"attention_backward", [=, n = kv, s = keys](T t) {
                        return Stack{heads(4, t, 4, 5),
                                     heads(1, t, 4, 5),
@@ -85,10 +87,47 @@ std::vector<Case> head_cases() {
                                     heads(3, t, n, s),
                                     heads(5, t, 4, 5),
                                     lse(6, t),
-                                    false};
+                                    false,
+                                    IValue()};
                      }});
   }
   return cases;
+}
+
+/// (2, 1, 5, 9): a row without keys, and keys that some queries see.
+Tensor mask(at::ScalarType t) {
+  const Tensor hidden = (at::arange(90, at::kLong) * 7).remainder(3).eq(0).view({2, 1, 5, 9});
+  hidden.select(2, 3).fill_(true);
+  return at::zeros({2, 1, 5, 9}, t).masked_fill_(hidden, -INFINITY);
+}
+
+std::vector<Case> document_cases() {
+  using T = at::ScalarType;
+  const auto lse = [](T t) {
+    const Tensor all = closed_form({2, 5, 4}, 6, stats_type(t)).transpose(1, 2) + 3;
+    all.select(2, 3).fill_(-INFINITY);
+    return all;
+  };
+  const Tensor first = at::tensor({0, 0, 2, 2, 4, 0, 1, 1, 1, 1}, at::kLong).view({2, 5});
+  return {
+      {"document_mask",
+       [=](T t) {
+         return Stack{first, std::vector<int64_t>{4, 0, 2}, std::vector<int64_t>{0, 1, 2, 4}, t};
+       }},
+      {"attention",
+       [=](T t) {
+         return Stack{heads(1, t, 4, 5), heads(2, t, 2, 9), heads(3, t, 2, 9), false, mask(t)};
+       }},
+      {"attention_backward", [=](T t) {
+         return Stack{heads(4, t, 4, 5),
+                      heads(1, t, 4, 5),
+                      heads(2, t, 2, 9),
+                      heads(3, t, 2, 9),
+                      heads(5, t, 4, 5),
+                      lse(t),
+                      false,
+                      mask(t)};
+       }}};
 }
 
 std::vector<Case> norm_cases() {
@@ -402,8 +441,8 @@ std::vector<Case> expert_cases() {
 
 std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (const auto& some : {matrix_cases(), head_cases(), norm_cases(), token_cases(),
-                           update_cases(), expert_cases()}) {
+  for (const auto& some : {matrix_cases(), head_cases(), document_cases(), norm_cases(),
+                           token_cases(), update_cases(), expert_cases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

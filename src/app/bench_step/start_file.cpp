@@ -33,6 +33,8 @@ void write_start(const Plan& plan, int64_t steps, const std::string& path) {
   KUAFU_REQUIRE(num_ranks(plan) == 1 && plan.model.dtype == DType::kF32, "--export of a plan of ",
                 num_ranks(plan), " ranks in ", to_string(plan.model.dtype),
                 "; allowed: 1 rank, dtype = \"f32\"");
+  KUAFU_REQUIRE(!plan.data.document_mask,
+                "--export of a plan with data.document_mask = true, which the peers do not know");
   const Registries registries = builtin_registries();
   run_on_threads(1, [&](Communicator& world) {
     const auto data = make_dataset(plan.data, plan.model, plan.train.seed, "");

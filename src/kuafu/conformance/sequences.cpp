@@ -69,7 +69,9 @@ class AttendingRank {
     };
     const Tensor q = leaf(in.q), k = leaf(in.k), v = leaf(in.v);
     me_.ledger.clear();
-    const Tensor out = mode_->attend(q, k, v, attended_.shape.mask);
+    const Tensor out = attended_.is_inside_documents
+                           ? mode_->attend_documents(q, k, v, documents_of(attended_.shape))
+                           : mode_->attend(q, k, v, attended_.shape.mask);
     forward_bytes_ = me_.received();
     torch::autograd::backward({out}, {mine(in.dout).to(attended_.dtype)});
     backward_bytes_ = me_.received() - forward_bytes_;
@@ -93,6 +95,10 @@ struct Sequenced {
   std::string mode;
   int64_t ranks;
 
+  std::unique_ptr<AttentionParallel> made(const AttentionShape& shape) const {
+    const Mesh mesh({{"sequence", ranks}}, 0);
+    return registries.sequence.find(mode)({mesh, shape.sequence, Recompute::kNone});
+  }
   void on_ranks(const Attended& a, const std::function<void(AttendingRank&, int rank)>& f) const {
     run_on_threads(static_cast<int>(ranks),
                    [&](Communicator& world) {
@@ -103,24 +109,35 @@ struct Sequenced {
   }
 };
 
-constexpr Mask kMasks[] = {Mask::kCausal, Mask::kNone};
-
-/// What may be kept of an attention.
-std::vector<Attended> kept_of(const AttentionShape& shape, Mask mask,
-                              at::ScalarType dtype = at::kDouble) {
+/// Every mask, and documents where the mode knows them.
+std::vector<Attended> masks_of(const Sequenced& s, const AttentionShape& shape,
+                               at::ScalarType dtype = at::kDouble) {
   std::vector<Attended> all;
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-    all.push_back({shape, recompute, dtype});
+  for (const Mask mask : {Mask::kCausal, Mask::kNone}) {
+    all.push_back({.shape = shape, .dtype = dtype});
     all.back().shape.mask = mask;
+  }
+  if (s.made(shape)->knows_documents()) {
+    all.push_back(all.front());
+    all.back().is_inside_documents = true;
   }
   return all;
 }
 
-/// Every mask and what may be kept.
-std::vector<Attended> settings_of(const AttentionShape& shape) {
+/// An attention with each choice of what may be kept of it.
+std::vector<Attended> kept_of(Attended a) {
   std::vector<Attended> all;
-  for (const Mask mask : kMasks) {
-    for (const Attended& a : kept_of(shape, mask)) all.push_back(a);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+    a.recompute = recompute;
+    all.push_back(a);
+  }
+  return all;
+}
+
+std::vector<Attended> settings_of(const Sequenced& s, const AttentionShape& shape) {
+  std::vector<Attended> all;
+  for (const Attended& masked : masks_of(s, shape)) {
+    for (const Attended& a : kept_of(masked)) all.push_back(a);
   }
   return all;
 }
@@ -156,10 +173,9 @@ void expect_attention(const Sequenced& s, const Attended& a, const WholeAttentio
 
 void expect_all_attention(const Sequenced& s, const AttentionShape& shape, at::ScalarType dtype,
                           double limit, Notes& notes) {
-  for (const Mask mask : kMasks) {
-    const std::vector<Attended> kept = kept_of(shape, mask, dtype);
-    const WholeAttention whole = whole_attention(kept[0]);
-    for (const Attended& a : kept) expect_attention(s, a, whole, limit, notes);
+  for (const Attended& masked : masks_of(s, shape, dtype)) {
+    const WholeAttention whole = whole_attention(masked);
+    for (const Attended& a : kept_of(masked)) expect_attention(s, a, whole, limit, notes);
   }
 }
 
@@ -177,7 +193,7 @@ void check_half(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
 }
 
 void check_bits(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
-  for (const Attended& a : settings_of(shape)) {
+  for (const Attended& a : settings_of(s, shape)) {
     s.on_ranks(a, [&](AttendingRank& rank, int) {
       const AttentionResult one = rank.run(), two = rank.run();
       notes.expect_same(two.out, one.out, "second output");
@@ -189,7 +205,7 @@ void check_bits(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
 }
 
 void check_attention_traffic(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
-  for (const Attended& a : settings_of(shape)) {
+  for (const Attended& a : settings_of(s, shape)) {
     s.on_ranks(a, [&](AttendingRank& rank, int r) {
       rank.run();
       const AttentionCost cost = rank.mode().cost(a.shape);
@@ -221,13 +237,16 @@ AttentionCounts count_attention(const Sequenced& s, const Attended& a, Communica
     return t.transpose(1, 2).requires_grad_(true);
   };
   const Tensor q = leaf(a.shape.heads), k = leaf(a.shape.kv_heads), v = leaf(a.shape.kv_heads);
-  const Tensor out = mode->attend(q, k, v, a.shape.mask);
+  const Tensor first =
+      at::zeros({a.shape.batch, a.shape.sequence}, at::TensorOptions(at::kLong).device(device));
+  const Tensor out = a.is_inside_documents ? mode->attend_documents(q, k, v, first)
+                                           : mode->attend(q, k, v, a.shape.mask);
   torch::autograd::backward({out}, {at::ones_like(out)});
   return {me.ledger.axes(), book.flops(), book.flops_recomputed(), book.peak()};
 }
 
 void check_attention_worlds(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
-  for (const Attended& a : settings_of(shape)) {
+  for (const Attended& a : settings_of(s, shape)) {
     std::vector<AttentionCounts> real(static_cast<size_t>(s.ranks));
     run_on_threads(static_cast<int>(s.ranks), [&](Communicator& world) {
       real[static_cast<size_t>(world.rank())] = count_attention(s, a, world, compute_device());
@@ -250,7 +269,10 @@ void check_attention_worlds(const Sequenced& s, const AttentionShape& shape, Not
 
 /// A GPT of the shape's sequence and heads, in f32, with an f64 twin.
 void check_attention_training(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
-  for (const char* recompute : {"none", "selective", "full"}) {
+  std::vector<std::pair<const char*, bool>> settings = {
+      {"none", false}, {"selective", false}, {"full", false}};
+  if (s.made(shape)->knows_documents()) settings.emplace_back("none", true);
+  for (const auto& [recompute, is_inside_documents] : settings) {
     const Plan plan =
         placed_plan(s.registries, {{"model.layers", "1"},
                                    {"model.hidden", text(shape.heads * shape.head_dim)},
@@ -262,6 +284,7 @@ void check_attention_training(const Sequenced& s, const AttentionShape& shape, N
                                    {"parallel.sequence.mode", s.mode},
                                    {"parallel.sequence.size", text(s.ranks)},
                                    {"memory.recompute", recompute},
+                                   {"data.document_mask", is_inside_documents ? "true" : "false"},
                                    {"train.batch", text(shape.batch)},
                                    {"train.steps", "3"}});
     expect_certified(plan, s.registries, notes);
@@ -291,9 +314,7 @@ std::vector<Finding> run_one(const SequenceCheck& check, const Sequenced& s, Sha
                         .where = text("sequence", s.ranks),
                         .shape = to_string(shape)};
     findings.run_or_refuse(blank, [&](Notes& notes) {
-      const Mesh mesh({{"sequence", s.ranks}}, 0);
-      s.registries.sequence.find(s.mode)({mesh, shape.sequence, Recompute::kNone})
-          ->check(shape.heads, shape.kv_heads);
+      s.made(shape)->check(shape.heads, shape.kv_heads);
       check.body(s, shape, notes);
     });
   }

@@ -37,9 +37,13 @@ Tensor probabilities(const Attended& a, const Tensor& q, const Tensor& k) {
   const Tensor scores =
       at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(a.shape.head_dim));
   if (a.shape.mask == Mask::kNone) return at::softmax(scores, -1);
-  const Tensor later =
+  Tensor hidden =
       at::ones({length, length}, at::TensorOptions(at::kBool).device(compute_device())).triu(1);
-  return at::softmax(scores.masked_fill(later, -std::numeric_limits<double>::infinity()), -1);
+  if (a.is_inside_documents) {
+    const Tensor first = documents_of(a.shape);
+    hidden = hidden.logical_or(first.unsqueeze(2).ne(first.unsqueeze(1))).unsqueeze(1);
+  }
+  return at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
 }
 
 /// The formulas with P given; `sign` is that of the second term of dS: with absolute inputs and +1
@@ -60,12 +64,20 @@ AttentionResult attended(const Attended& a, const Tensor& p, const AttentionInpu
 
 std::string Attended::name() const {
   return text(shape.mask == Mask::kCausal ? "causal" : "full",
+              is_inside_documents ? ", inside documents" : "",
               recompute == Recompute::kSelective ? ", selective recomputation" : "");
 }
 
 std::string to_string(const AttentionShape& s) {
   return text("B ", s.batch, ", N ", s.heads, ", Nkv ", s.kv_heads, ", D ", s.head_dim, ", S ",
               s.sequence);
+}
+
+Tensor documents_of(const AttentionShape& s) {
+  const at::TensorOptions options = at::TensorOptions(at::kLong).device(compute_device());
+  const Tensor i = at::arange(s.sequence, options), b = at::arange(s.batch, options).unsqueeze(1);
+  const Tensor is_first = (i * i + 3 * b * i + b).remainder(5).eq(0);
+  return std::get<0>(is_first.to(at::kLong).mul(i).cummax(1));
 }
 
 AttentionInputs::AttentionInputs(const Attended& a)

@@ -13,13 +13,18 @@ struct Attended {
   AttentionShape shape;
   Recompute recompute = Recompute::kNone;
   at::ScalarType dtype = at::kDouble;
+  bool is_inside_documents = false;  ///< of documents_of(shape); the mask is causal
 
-  /// "causal, selective recomputation"
+  /// "causal, inside documents, selective recomputation"
   std::string name() const;
 };
 
 /// "B 2, N 4, Nkv 2, D 4, S 7"
 std::string to_string(const AttentionShape& s);
+
+/// (B, S) i64: where the document of each position begins. They end at other positions in each sample,
+/// some after one token.
+Tensor documents_of(const AttentionShape& s);
 
 /// q, dout (B, N, S, D); k, v (B, Nkv, S, D), over memory (B, S, *, D), in the order of positions; f64
 /// numbers that the type can hold.

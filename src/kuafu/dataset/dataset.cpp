@@ -35,7 +35,8 @@ OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t spe
                        SharedCorpora& corpora) {
   const int64_t vocab = model.vocab - special_ids, sequence = model.sequence - special;
   if (data.kind == "synthetic") {
-    return {std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed}),
+    return {std::make_unique<SyntheticDataset>(
+                SyntheticDataset::Options{vocab, sequence, seed, end_of_documents(data)}),
             {data.kind, 0, hash_of_generator(" tokens ", vocab, " ", sequence, " ", seed), 0}};
   }
   KUAFU_REQUIRE(data.kind == "text", "data.kind = ", in_quotes(data.kind),
@@ -60,13 +61,20 @@ OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t spe
   }
   auto dataset = std::make_unique<TextDataset>(
       row, *corpus,
-      TextDataset::Options{vocab, sequence, data.validation, seed, special, special_ids});
+      TextDataset::Options{vocab, sequence, data.validation, seed, special, special_ids,
+                           end_of_documents(data)});
   identity.tokens = row->size();
   identity.samples = dataset->num_train_samples();
   return {std::move(dataset), std::move(identity)};
 }
 
 }  // namespace
+
+std::optional<int64_t> end_of_documents(const DataPlan& data) {
+  if (!data.document_mask) return {};
+  if (data.kind == "synthetic") return 0;
+  return end_token_of(read_tokenizer(data.tokenizer, data.end_token));
+}
 
 Tokens blank_tokens(const ModelPlan& model, int64_t samples) {
   Tokens out{{}, {}, samples, model.sequence};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct Tokens {
   int64_t patches = 0;                 ///< of an image; 0 = no images
   int64_t pixels = 0;                  ///< numbers of a patch
   std::vector<float> images = {};      ///< (samples, patches, pixels)
+  /// The token that ends a document, where attention stays inside documents.
+  std::optional<int64_t> end_token = {};
   bool operator==(const Tokens&) const = default;
 };
 
@@ -75,6 +78,10 @@ struct OpenedData {
   std::unique_ptr<Dataset> dataset;
   DataIdentity identity;
 };
+
+/// Tokens::end_token of a plan's samples: none without data.document_mask. Throws ConfigError where
+/// the tokenizer of text cannot be read or lacks data.end_token.
+std::optional<int64_t> end_of_documents(const DataPlan& data);
 
 /// Opens the dataset of a plan, in the form the model reads: next tokens, masked pairs ("bert") or
 /// images ("vit"). `default_path` is the corpus where data.path is empty. Of `corpora` a corpus is read

@@ -37,6 +37,7 @@ Tokens SyntheticDataset::walk(const CounterRandom& random, int64_t first, int64_
   KUAFU_CHECK(first >= 0 && count >= 0 && first <= num_train_samples() - count, "samples from ",
               first, ", ", count, " of them, of ", num_train_samples());
   Tokens out{{}, {}, count, options_.sequence};
+  out.end_token = options_.end_token;
   for (int64_t sample = first; sample < first + count; ++sample) {
     auto index = static_cast<uint64_t>(sample * (options_.sequence + 1));
     int64_t token =

@@ -21,6 +21,7 @@ class SyntheticDataset final : public Dataset {
     int64_t vocab = 256;
     int64_t sequence = 1;
     uint64_t seed = 1;
+    std::optional<int64_t> end_token = {};  ///< Tokens::end_token
   };
 
   explicit SyntheticDataset(const Options& options);

@@ -106,6 +106,7 @@ void TextDataset::append_window(int64_t start, Tokens& out) const {
 Tokens TextDataset::train(int64_t first, int64_t count) const {
   KUAFU_CHECK(first >= 0 && count >= 0, "training samples from ", first, ", ", count, " of them");
   Tokens out{{}, {}, count, options_.sequence};
+  out.end_token = options_.end_token;
   out.inputs.reserve(static_cast<size_t>(count * options_.sequence));
   out.targets.reserve(static_cast<size_t>(count * options_.sequence));
   for (int64_t i = first; i < first + count; ++i) {
@@ -122,6 +123,7 @@ Tokens TextDataset::validation(int64_t first, int64_t count) const {
                 "data.validation = 0 holds nothing out; set train.validation_batches = 0, or "
                 "data.validation above 0");
   Tokens out{{}, {}, count, options_.sequence};
+  out.end_token = options_.end_token;
   if (count == 0) return out;
   const Permutation order(num_validation_, 0, hash_name("dataset.validation"));
   for (int64_t i = first; i < first + count; ++i) {

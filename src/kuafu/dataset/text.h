@@ -21,8 +21,9 @@ class TextDataset final : public Dataset {
     int64_t sequence = 1;     ///< tokens of a window
     double validation = 0.1;  ///< share of the row held out
     uint64_t seed = 1;
-    int64_t special = 0;      ///< tokens that the model's sequence has besides
-    int64_t special_ids = 0;  ///< that the model's vocabulary has besides
+    int64_t special = 0;                    ///< tokens that the model's sequence has besides
+    int64_t special_ids = 0;                ///< that the model's vocabulary has besides
+    std::optional<int64_t> end_token = {};  ///< Tokens::end_token
   };
 
   /// `corpus` says what the row is of. Throws ConfigError where a part is shorter than a window and

@@ -20,15 +20,18 @@ namespace {
 constexpr const char* kMadeBy = "tokens 1";
 constexpr auto kTellEvery = std::chrono::seconds(5);
 
+int32_t id_of_end(const Tokenizer& tokenizer, const TokenizerFile& file) {
+  const auto id = tokenizer.id_of(file.end_token);
+  KUAFU_REQUIRE(id, "data.end_token = ", in_quotes(file.end_token), " is no token of ", file.path);
+  return *id;
+}
+
 /// Texts of a corpus one after the other, as ids.
 class Maker {
  public:
   Maker(const Corpus& corpus, const TokenizerFile& file, const Tokenizing& how)
       : corpus_(corpus), how_(how), tokenizer_(Tokenizer::parse(file.bytes, file.path)) {
-    if (file.end_token.empty()) return;
-    end_ = tokenizer_.id_of(file.end_token);
-    KUAFU_REQUIRE(end_, "data.end_token = ", in_quotes(file.end_token), " is no token of ",
-                  file.path);
+    if (!file.end_token.empty()) end_ = id_of_end(tokenizer_, file);
   }
 
   int64_t vocab() const { return tokenizer_.vocab_size(); }
@@ -113,6 +116,10 @@ std::optional<PairIds> pair_ids_of(const TokenizerFile& file) {
     return PairIds{*first, *between, *mask, tokenizer.vocab_size(), true};
   }
   return std::nullopt;
+}
+
+int64_t end_token_of(const TokenizerFile& tokenizer) {
+  return id_of_end(Tokenizer::parse(tokenizer.bytes, tokenizer.path), tokenizer);
 }
 
 std::string hash_of_tokens(const Corpus& corpus, const TokenizerFile& tokenizer) {

@@ -22,6 +22,9 @@ struct TokenizerFile {
 /// Reads the tokenizer of data.tokenizer. Throws ConfigError where it cannot.
 TokenizerFile read_tokenizer(const std::string& path, const std::string& end_token);
 
+/// The id of its end_token. Throws ConfigError where it is no token. @pre it has one
+int64_t end_token_of(const TokenizerFile& tokenizer);
+
 /// What the tokenizer puts around pairs of texts and where a token is hidden; none where it lacks one
 /// of the three.
 std::optional<PairIds> pair_ids_of(const TokenizerFile& tokenizer);

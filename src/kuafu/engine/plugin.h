@@ -10,7 +10,7 @@ namespace kuafu {
 
 /// What a plug-in must have been built with to be loaded: compiler, LibTorch and the interface
 /// version, folded into one number. Grows with every change of a public header.
-inline constexpr uint32_t kPluginInterface = 22;
+inline constexpr uint32_t kPluginInterface = 23;
 #define KUAFU_PLUGIN_ABI                                                   \
   (::kuafu::kPluginInterface * 100000000u + __GNUC__ * 1000000u + 20000u + \
    __cplusplus / 100 % 10000)

@@ -44,11 +44,12 @@ Perplexity perplexity_of(
     Engine& engine, Communicator& world, const std::vector<int64_t>& text, int64_t stride,
     const std::function<int64_t(const Perplexity& so_far, int64_t windows)>& on_batch) {
   const int64_t batch = engine.plan().train.batch, sequence = engine.plan().model.sequence;
+  const std::optional<int64_t> end_token = end_of_documents(engine.plan().data);
   const std::vector<int64_t> starts = window_starts(std::ssize(text), sequence, stride);
   Perplexity all;
   while (all.windows < std::ssize(starts) && all.stopped == 0) {
-    const Tokens windows =
-        window_batch(text, starts, static_cast<size_t>(all.windows), batch, sequence);
+    Tokens windows = window_batch(text, starts, static_cast<size_t>(all.windows), batch, sequence);
+    windows.end_token = end_token;
     all.nats += engine.surprisal(windows);
     all.tokens += std::ssize(windows.targets) - std::ranges::count(windows.targets, -1);
     all.windows = std::min(all.windows + batch, static_cast<int64_t>(std::ssize(starts)));

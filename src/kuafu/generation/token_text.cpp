@@ -6,14 +6,17 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
+#include "kuafu/dataset/dataset.h"
 
 namespace kuafu {
 
-TokenText::TokenText(const DataPlan& data, const ModelPlan& model) : sequence_(model.sequence) {
+TokenText::TokenText(const DataPlan& data, const ModelPlan& model)
+    : sequence_(model.sequence), keeps_documents_apart_(data.document_mask) {
   if (data.tokenizer.empty()) {
     KUAFU_REQUIRE(model.vocab >= size_, "model.vocab = ", model.vocab,
                   ": without data.tokenizer a token is a byte, of which there are ", size_,
                   "; set data.tokenizer");
+    end_ = end_of_documents(data);
     return;
   }
   tokenizer_ = Tokenizer::load(data.tokenizer);
@@ -59,6 +62,10 @@ std::vector<int64_t> TokenText::encode(std::string_view prompt) {
   KUAFU_REQUIRE(std::ssize(ids) < sequence_, "it has ", ids.size(),
                 " tokens, and model.sequence = ", sequence_, " has positions for ", sequence_ - 1,
                 " and one to generate; give a shorter one");
+  KUAFU_REQUIRE(
+      !keeps_documents_apart_ || std::ranges::count(ids, *end_) == 0, "it has the token ", *end_,
+      " that ends a document, and data.document_mask = true keeps documents apart; give a "
+      "prompt of one document, or set data.document_mask = false");
   return ids;
 }
 

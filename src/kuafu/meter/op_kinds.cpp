@@ -34,6 +34,7 @@ const Kinds& kinds() {
                                "kuafu::swiglu",
                                "kuafu::swiglu_backward",
                                "kuafu::attention_merge",
+                               "kuafu::document_mask",
                                "kuafu::rope",
                                "kuafu::dropout",
                                "kuafu::adam",

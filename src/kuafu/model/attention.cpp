@@ -212,6 +212,15 @@ Tensor Attention::operator()(const Tensor& x, Mask mask, const Side& side) const
       qkv[i] = is_one_each ? turned.transpose(0, 2) : turned;
     }
   }
+  if (side.first.defined()) {
+    KUAFU_REQUIRE(
+        mask == Mask::kCausal,
+        "data.document_mask = true keeps documents apart in causal attention, and a block of "
+        "the model attends to all positions; set document_mask = false");
+    const int64_t sample = local_slice(ctx_.mesh, grid).offset[0];
+    const Tensor first = side.first.narrow(0, sample, qkv[0].size(0));
+    return out_(merge_heads(ctx_.attention.attend_documents(qkv[0], qkv[1], qkv[2], first)));
+  }
   if (side.inference == nullptr || side.inference->cache == nullptr) {
     return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));
   }

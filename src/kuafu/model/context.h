@@ -57,8 +57,11 @@ struct Side {
   Tensor tokens;    // (B, S) i64, B of this micro-batch and replica
   Tensor targets;   // (B, S) i64, -1 = ignored
   Tensor segments;  // (B, S) i64
-  Tensor labels;    // (B) i64
-  Tensor images;    // (B, patches, pixels of a patch), in the model's dtype
+  /// (B, S) i64, by position in any order: where the document of a position begins, for attention
+  /// that stays inside documents; undefined: it does not.
+  Tensor first;
+  Tensor labels;  // (B) i64
+  Tensor images;  // (B, patches, pixels of a patch), in the model's dtype
   int64_t batch = 0, sequence = 0;
   /// 1 / predicted tokens of the global batch: a loss of tokens is a sum times this.
   double loss_scale = 1;

@@ -211,13 +211,30 @@ Tensor log_softmax(const Tensor& x) {
   return below - below.exp().sum(-1, true).log();
 }
 
-/// Q K^T / sqrt(D); earlier positions alone: -infinity above the diagonal. Widened.
-Tensor attention_scores(const Tensor& q, const Tensor& k, Sees sees) {
-  const int64_t s = q.size(2), d = q.size(3);
-  const Tensor x = at::matmul(widened(q), widened(k).transpose(2, 3)) / std::sqrt(1.0 * d);
-  if (sees == Sees::kAll) return x;
-  const Tensor later = at::ones({s, s}, at::kBool).triu(1).to(x.device());
-  return x.masked_fill(later, -std::numeric_limits<double>::infinity());
+/// Which keys (dim 3) are hidden from which queries (dim 2): later ones, and where documents are kept
+/// apart those with an end token from theirs on to before the query's. (1 or B, 1, S, S)
+Tensor hidden_keys(const Tokens& tokens) {
+  const int64_t s = tokens.sequence;
+  if (!tokens.end_token) return at::ones({s, s}, at::kBool).triu(1).view({1, 1, s, s});
+  const Tensor hidden = at::ones({tokens.samples, 1, s, s}, at::kBool);
+  bool* of_query = hidden.mutable_data_ptr<bool>();
+  for (int64_t b = 0; b < tokens.samples; ++b) {
+    const int64_t* t = tokens.inputs.data() + b * s;
+    for (int64_t i = 0; i < s; ++i, of_query += s) {
+      int64_t j = i;
+      of_query[j] = false;
+      while (j > 0 && t[j - 1] != *tokens.end_token) of_query[--j] = false;
+    }
+  }
+  return hidden;
+}
+
+/// Q K^T / sqrt(D); -infinity where a key is hidden, if any is. Widened.
+Tensor attention_scores(const Tensor& q, const Tensor& k, const Tensor& hidden) {
+  const auto d = static_cast<double>(q.size(3));
+  const Tensor x = at::matmul(widened(q), widened(k).transpose(2, 3)) / std::sqrt(d);
+  if (!hidden.defined()) return x;
+  return x.masked_fill(hidden, -std::numeric_limits<double>::infinity());
 }
 
 /// log sum_j e^x_j, as a number that has no derivative.
@@ -239,9 +256,9 @@ Tensor log_sum(const Tensor& x) {
 /// u |dO| |O| is left of their rounding, more than all of dx; and P is wrong by what x differs from
 /// the scores that made l, u |q| |k|, all of it once that passes 1. This is that form, by autograd:
 /// O is divided by a 1 whose derivative is that of P's sums, so that theirs is -rowsum(dO O).
-Tensor mixed_values(const Tensor& q, const Tensor& k, const Tensor& v, Sees sees) {
-  const Tensor l = log_sum(attention_scores(q, k, sees));
-  const Tensor p = (attention_scores(q, k, sees) - l).exp(), sums = p.sum(-1, true);
+Tensor mixed_values(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& hidden) {
+  const Tensor l = log_sum(attention_scores(q, k, hidden));
+  const Tensor p = (attention_scores(q, k, hidden) - l).exp(), sums = p.sum(-1, true);
   const Tensor o = at::matmul(p.to(v.scalar_type()), v);
   return (widened(o) / (1 + (sums - sums.detach()))).to(v.scalar_type());
 }
@@ -255,7 +272,9 @@ Tensor attention(const Call& call, const Tensor& x, const std::string& name, See
     k = rotate(k, call.plan.rotary_base);
   }
   const int64_t b = q.size(0), n = q.size(1), s = q.size(2), d = q.size(3);
-  const Tensor mixed = mixed_values(q, k, v, sees);
+  Tensor hidden;
+  if (sees == Sees::kEarlier) hidden = hidden_keys(call.samples.tokens).to(q.device());
+  const Tensor mixed = mixed_values(q, k, v, hidden);
   return linear(call, mixed.transpose(1, 2).reshape({b, s, n * d}), name + ".out");
 }
 

@@ -112,6 +112,23 @@ void check_kind(const Plan& plan, const Origins& origins) {
   }
 }
 
+/// Documents are told apart by the token that ends one, which causal models of tokens read.
+void check_documents(const Plan& plan, const Origins& origins) {
+  if (!plan.data.document_mask) return;
+  if (plan.model.input() != ModelInput::kTokens || !plan.model.is_causal()) {
+    throw Refused(text(origins.of({"data.document_mask", "model.kind"}),
+                       "data.document_mask = true keeps documents of a row of tokens apart, which "
+                       "model.kind = ",
+                       in_quotes(plan.model.kind),
+                       " does not read; nearest: document_mask = false, or kind = \"gpt\""));
+  }
+  KUAFU_REQUIRE(
+      plan.data.kind != "text" || !plan.data.end_token.empty(), origins.of({"data.document_mask"}),
+      "data.document_mask = true with data.kind = \"text\" needs the token that ends a "
+      "document: set data.tokenizer and data.end_token, or data.kind = \"synthetic\", whose "
+      "documents token 0 ends");
+}
+
 }  // namespace
 
 int64_t text_tokens(const ModelPlan& model) {
@@ -205,6 +222,7 @@ void check_options(const Plan& plan, const Choices& choices, const Origins& orig
   check_validation(plan, origins);
   check_vocabulary(plan, origins);
   check_kind(plan, origins);
+  check_documents(plan, origins);
 }
 
 void complete(Plan& plan, const Origins& origins) {

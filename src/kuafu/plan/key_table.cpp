@@ -540,6 +540,12 @@ std::vector<Key> run_keys() {
       Row("data.end_token", Form::kString, KUAFU_MEMBER(data.end_token),
           "token of `data.tokenizer` that stands behind each file of the corpus; empty = none")
           .only_with(kind, {"text"}),
+      Row("data.document_mask", Form::kBoolean, KUAFU_MEMBER(data.document_mask),
+          "attention sees only positions of its own document, which ends with its first "
+          "`data.end_token` (\"synthetic\": token 0); positions and losses stay as they are "
+          "(Megatron's reset-attention-mask without reset-position-ids); text needs "
+          "`data.tokenizer` "
+          "and `data.end_token`, models are causal"),
       Row("train.batch", Form::kInteger, KUAFU_MEMBER(train.batch),
           "samples a step, over all ranks")
           .in(1, kMaxTokens),

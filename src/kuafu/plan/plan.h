@@ -217,12 +217,13 @@ struct OptimizerPlan {
 };
 
 struct DataPlan {
-  std::string kind = "text";  ///< "text" | "synthetic"
-  std::string path;           ///< file or folder; empty = the headers of the installed LibTorch
-  std::string hash;           ///< of the bytes it must be, 16 hex digits; empty = any
-  double validation = 0.1;    ///< share of the corpus held out, its tail
-  std::string tokenizer;      ///< a tokenizer.json; empty = one token a byte
-  std::string end_token;      ///< behind each file's ids; empty = none
+  std::string kind = "text";   ///< "text" | "synthetic"
+  std::string path;            ///< file or folder; empty = the headers of the installed LibTorch
+  std::string hash;            ///< of the bytes it must be, 16 hex digits; empty = any
+  double validation = 0.1;     ///< share of the corpus held out, its tail
+  std::string tokenizer;       ///< a tokenizer.json; empty = one token a byte
+  std::string end_token;       ///< behind each file's ids; empty = none
+  bool document_mask = false;  ///< attention stays inside a document, which end_token ends
   bool operator==(const DataPlan&) const = default;
 };
 

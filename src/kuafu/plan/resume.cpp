@@ -20,7 +20,7 @@ constexpr std::string_view kType = "model.dtype";
 /// Beyond optimizer.*: which samples a step takes, by which draws, and what else is learned without
 /// other parameters.
 constexpr std::string_view kLearningKeys[] = {
-    "data.kind",     "data.validation",       "train.batch",        "train.seed",
+    "data.kind",     "data.validation",       "data.document_mask", "train.batch", "train.seed",
     "model.dropout", "model.capacity_factor", "model.balance_loss", "model.z_loss"};
 
 template <size_t n>

@@ -25,15 +25,24 @@ struct AttentionOut {
 };
 /// softmax(q k^T / sqrt(D)) v without materialising S x T. q (B, N, S, D); k, v (B, Nkv, T, D), any
 /// strides; Nkv divides N and query head n reads key-value head n / (N / Nkv), without a copy.
-/// T = S where causal. Without keys: out zero, lse -infinity. [Ainslie et al., arXiv 2305.13245]
-AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal);
+/// T = S where causal. Rows without keys: out zero, lse -infinity. [Ainslie et al., arXiv 2305.13245]
+/// mask (B, 1, S, T) in the type of q: 0, or -infinity where a key is hidden; where causal it hides
+/// later keys too. FLOPs are those of the whole causal or full rectangle.
+AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                       const Tensor& mask = {});
 struct AttentionGrads {
   Tensor dq, dk, dv;
 };
 /// `saved` may be the merged result of more keys than k: then dk, dv are those of these keys, and
 /// dq the part of them.
 AttentionGrads attention_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
-                                  const Tensor& v, const AttentionOut& saved, bool is_causal);
+                                  const Tensor& v, const AttentionOut& saved, bool is_causal,
+                                  const Tensor& mask = {});
+/// The mask (B, 1, S, T) of causal attention inside documents: the query at position i sees keys at
+/// positions from first[i] to i. first (B, positions of a sample) i64; `queries` and `keys`:
+/// positions of the S queries and T keys.
+Tensor document_mask(const Tensor& first, at::IntArrayRef queries, at::IntArrayRef keys,
+                     at::ScalarType type);
 /// into = attention to the keys of `into` and of `part`, which must differ: lse = log(e^a + e^b),
 /// out = e^(a - lse) out_a + e^(b - lse) out_b. `into` is in the accumulator type (f32 for half
 /// precision), `part` in any; an empty `into` takes part's tensors, widened. The caller rounds the

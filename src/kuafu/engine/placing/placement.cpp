@@ -68,6 +68,12 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
               .is_deferred = lie_elsewhere(residency_of(plan).parameters)} {
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
+  if (plan.data.document_mask && !attention_->knows_documents()) {
+    throw Refused(text("data.document_mask = true: parallel.sequence.mode = ",
+                       in_quotes(plan.parallel.sequence.mode),
+                       " does not keep documents apart (knows_documents()); nearest: ",
+                       "parallel.sequence.mode = \"ring\", or document_mask = false"));
+  }
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));
   order_ = attention_->order();
   experts_ = make_all_to_all_experts(mesh_);

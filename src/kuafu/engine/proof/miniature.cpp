@@ -225,9 +225,11 @@ void Search::shrink_batch() {
 }
 
 /// A smaller vocabulary is no tokenizer's: bytes of the same text, where the plan has ids for them.
+/// Bytes have no token that ends documents.
 Plan without_tokenizer(Plan plan) {
   if (plan.data.tokenizer.empty()) return plan;
-  const bool has_bytes = plan.model.vocab >= plan::text_tokens(plan.model);
+  const bool has_bytes =
+      plan.model.vocab >= plan::text_tokens(plan.model) && !plan.data.document_mask;
   plan.data.tokenizer = plan.data.end_token = plan.data.hash = "";
   plan.data.kind = has_bytes ? "text" : "synthetic";
   if (!has_bytes) plan.data.path = "";

@@ -21,6 +21,17 @@ std::vector<int64_t> in_order(const std::vector<int64_t>& ids, const std::vector
   return out;
 }
 
+/// Where the document of each position begins, by position: behind the last end token before it.
+std::vector<int64_t> document_begins(const Tokens& tokens) {
+  std::vector<int64_t> out(tokens.inputs.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto position = static_cast<int64_t>(i) % tokens.sequence;
+    const bool is_new = position > 0 && tokens.inputs[i - 1] == tokens.end_token;
+    out[i] = position == 0 ? 0 : is_new ? position : out[i - 1];
+  }
+  return out;
+}
+
 /// Numbers of the host on the device; on meta their extents alone.
 template <class T>
 Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
@@ -48,6 +59,9 @@ Side make_side(const Plan& plan, const Tokens& tokens, const std::vector<int64_t
   if (!is_image) {
     s.tokens = ids(tokens.inputs);
     s.targets = ids(tokens.targets);
+  }
+  if (tokens.end_token || (device.is_meta() && plan.data.document_mask)) {  // data that meta lacks
+    s.first = to_tensor(document_begins(tokens), {s.batch, s.sequence}, at::kLong, device);
   }
   if (tokens.is_pair) s.segments = ids(tokens.segments);
   if (tokens.is_pair || is_image) {
@@ -121,6 +135,7 @@ Side MicroBatches::read_given(int64_t first) const {
               .targets = inference_ == nullptr ? part(given_->targets) : none,
               .samples = samples,
               .sequence = sequence};
+  mine.end_token = given_->end_token;
   mine.is_pair = plan_.model.input() == ModelInput::kMaskedPairs;
   if (mine.is_pair) {  // a text that is the first of its pair
     mine.segments.assign(mine.inputs.size(), 0);

@@ -38,20 +38,22 @@ class AllGatherAttention : public BlockAttention {
 
  protected:
   ops::AttentionOut forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                            Mask mask) const override {  // (1)
+                            const Sight& sight) const override {  // (1)
     const Tensor whole = gather(k, v);
     ops::AttentionOut out;
-    for (const Block& b : blocks(mask)) attend_block(out, q, whole[0], whole[1], b);
+    for (const Block& b : blocks(sight.mask)) {
+      attend_block(out, q, whole[0], whole[1], masked(b, 0, sight, q));
+    }
     return out;
   }
 
   Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v,
-                  Mask mask) const override {  // (2)
+                  const Sight& sight) const override {  // (2)
     const Tensor whole = gather(k, v);
     const CategoryScope scope(Category::kCommunication);
     const Tensor sums = at::zeros(whole.sizes(), whole.options().dtype(type_of_sums(whole)));
-    for (const Block& b : blocks(mask)) {
-      attend_block_backward(side, whole[0], whole[1], sums, b);
+    for (const Block& b : blocks(sight.mask)) {
+      attend_block_backward(side, whole[0], whole[1], sums, masked(b, 0, sight, side.q));
     }
     return scatter_sum(sums);
   }

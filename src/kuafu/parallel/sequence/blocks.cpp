@@ -69,8 +69,9 @@ Passing pass(Communicator& c, const Tensor& out, const Tensor& in) {
 void attend_block(ops::AttentionOut& into, const Tensor& q, const Tensor& k, const Tensor& v,
                   const Block& block) {
   if (block.queries.extent == 0 || block.keys.extent == 0) return;
-  const ops::AttentionOut part = ops::attention(rows_of(q, block.queries), rows_of(k, block.keys),
-                                                rows_of(v, block.keys), block.is_causal);
+  const ops::AttentionOut part =
+      ops::attention(rows_of(q, block.queries), rows_of(k, block.keys), rows_of(v, block.keys),
+                     block.is_causal, block.mask);
   if (!into.out.defined()) return ops::attention_merge(into, part);
   ops::AttentionOut rows{rows_of(into.out, block.queries), rows_of(into.lse, block.queries)};
   ops::attention_merge(rows, part);
@@ -82,7 +83,8 @@ void attend_block_backward(QuerySide& side, const Tensor& k, const Tensor& v, co
   const Part &queries = block.queries, &keys = block.keys;
   const auto [dq, dk, dv] = ops::attention_backward(
       rows_of(side.dout, queries), rows_of(side.q, queries), rows_of(k, keys), rows_of(v, keys),
-      {rows_of(side.saved.out, queries), rows_of(side.saved.lse, queries)}, block.is_causal);
+      {rows_of(side.saved.out, queries), rows_of(side.saved.lse, queries)}, block.is_causal,
+      block.mask);
   if (side.dq.defined()) {
     rows_of(side.dq, queries).add_(dq.to(side.dq.scalar_type()));
   } else {
@@ -93,28 +95,48 @@ void attend_block_backward(QuerySide& side, const Tensor& k, const Tensor& v, co
   rows_of(sums[1], keys).add_(dv.to(sums.scalar_type()));
 }
 
-Tensor BlockAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const {
+std::vector<int64_t> BlockAttention::positions(const Part& places) const {
+  const std::vector<int64_t> all = order();
+  std::vector<int64_t> out;
+  for (int64_t i = places.offset; i < places.offset + places.extent; ++i) {
+    out.push_back(all.empty() ? i : all[static_cast<size_t>(i)]);
+  }
+  return out;
+}
+
+Block BlockAttention::masked(Block block, int64_t begin, const Sight& sight,
+                             const Tensor& q) const {
+  if (!sight.first.defined() || block.queries.extent == 0 || block.keys.extent == 0) return block;
+  const int64_t mine = tokens_of(rank()).offset;
+  block.mask =
+      sight.between(positions({mine + block.queries.offset, block.queries.extent}),
+                    positions({begin + block.keys.offset, block.keys.extent}), q.scalar_type());
+  return block;
+}
+
+Tensor BlockAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Sight& sight) const {
   KUAFU_CHECK(q.size(kSeq) == tokens_of(rank()).extent, "attention of ", q.size(kSeq),
               " tokens on rank ", rank(), " of ", size(), " that share ", setup_.sequence);
   const bool again = is_selective();
   const Forward there = [&](const Tensors& in) -> ForwardResult {
-    const auto [sum, lse] = forward(in[0], in[1], in[2], mask);
+    const auto [sum, lse] = forward(in[0], in[1], in[2], sight);
     const Tensor out = sum.to(q.scalar_type());
     if (again) return {{out}, {in[0], in[1], in[2]}};
     return {{out}, {in[0], in[1], in[2], out, lse}};
   };
-  const Backward back = [this, mask, again](const Tensors& saved, const Tensors& grads,
-                                            const std::vector<bool>&) -> Tensors {
+  const Backward back = [this, sight, again](const Tensors& saved, const Tensors& grads,
+                                             const std::vector<bool>&) -> Tensors {
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     QuerySide side{grads[0], q, {}};
     if (again) {
       const RecomputeScope scope;
-      const auto [sum, lse] = forward(q, k, v, mask);
+      const auto [sum, lse] = forward(q, k, v, sight);
       side.saved = {sum.to(q.scalar_type()), lse};
     } else {
       side.saved = {saved[3], saved[4]};
     }
-    const Tensor sums = backward(side, k, v, mask);
+    const Tensor sums = backward(side, k, v, sight);
     const auto type = q.scalar_type();
     // Copies: the two halves of one tensor would keep each other alive.
     return {side.dq.to(type), sums[0].to(type, false, true), sums[1].to(type, false, true)};

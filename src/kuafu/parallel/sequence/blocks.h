@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kuafu/mesh/parts.h"
-#include "kuafu/parallel/sequence/interface.h"
+#include "kuafu/parallel/sequence/sight.h"
 #include "kuafu/tensor/ops.h"
 
 // Attention of a rank's queries to the keys of one rank at a time, for ring and all-gather: with
@@ -16,6 +16,7 @@ namespace kuafu {
 struct Block {
   Part queries, keys;
   bool is_causal = false;
+  Tensor mask = {};  ///< of ops::attention; undefined: none
 };
 
 /// How many of a rank's tokens are its early chunk in zig-zag order, and the order: rank r of n has
@@ -58,16 +59,20 @@ void attend_block_backward(QuerySide& side, const Tensor& k, const Tensor& v, co
 
 /// Attention whose core is made of blocks: what is kept and made again, once for ring and
 /// all-gather. The result of `forward` has its out in the type of sums.
-class BlockAttention : public AttentionParallel {
+class BlockAttention : public DocumentAttention {
  public:
   explicit BlockAttention(const AttentionSetup& setup) : setup_(setup) {}
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const final;
 
  protected:
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Sight& sight) const final;
   virtual ops::AttentionOut forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    Mask mask) const = 0;
+                                    const Sight& sight) const = 0;
   /// Fills side.dq; returns my (dk, dv) as sums (2, B, Nkv, S/sequence, D).
-  virtual Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v, Mask mask) const = 0;
+  virtual Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v,
+                          const Sight& sight) const = 0;
+  /// The block with its mask where there are documents: my queries, keys of places from `begin` of
+  /// the sharded sequence on.
+  Block masked(Block block, int64_t begin, const Sight& sight, const Tensor& q) const;
 
   Communicator& group() const { return setup_.mesh.comm("sequence"); }
   bool is_selective() const { return setup_.recompute == Recompute::kSelective; }
@@ -77,6 +82,9 @@ class BlockAttention : public AttentionParallel {
   Part tokens_of(int64_t r) const { return nth_part(setup_.sequence, size(), r); }
 
  private:
+  /// Positions at the places of a sharded sequence.
+  std::vector<int64_t> positions(const Part& places) const;
+
   AttentionSetup setup_;
 };
 

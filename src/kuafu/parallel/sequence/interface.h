@@ -41,6 +41,13 @@ class AttentionParallel {
   /// Throws NotDivisible where this many heads of a rank cannot be attended to.
   virtual void check(int64_t /*heads*/, int64_t /*kv_heads*/) const {}
   virtual AttentionCost cost(const AttentionShape&) const { return {}; }
+  /// Causal attention inside documents: the query at position i sees keys at positions from first[i]
+  /// to i. first (B, S) i64 of all positions of the samples, by position. Differentiable.
+  /// @pre knows_documents()
+  virtual Tensor attend_documents(const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const Tensor& first) const;
+  /// Plans with data.document_mask are refused to modes that do not.
+  virtual bool knows_documents() const { return false; }
 };
 
 /// What a sequence mode is made for. The mesh need not be connected, only when attend is called.

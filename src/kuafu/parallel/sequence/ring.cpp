@@ -53,26 +53,30 @@ class RingAttention : public BlockAttention {
 
  protected:
   ops::AttentionOut forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                            Mask mask) const override {  // (1)
+                            const Sight& sight) const override {  // (1)
+    const Mask mask = sight.mask;
     ops::AttentionOut out;
     Tensor held = packed(k, v);
     for (int64_t t = 0; holds(rank(), t, mask); ++t) {
       Passing next = pass_keys(held, t, mask);
-      attend_block(out, q, held[0], held[1], block(t, mask));
+      attend_block(out, q, held[0], held[1], block(t, sight, q));
       held = next.finish();
     }
     return out;
   }
 
   Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v,
-                  Mask mask) const override {  // (2)
+                  const Sight& sight) const override {  // (2)
+    const Mask mask = sight.mask;
     Tensor held = packed(k, v), own;
     const at::ScalarType type = type_of_sums(k);
     Passing following;
     for (int64_t t = 0; t < size(); ++t) {
       Passing next = pass_keys(held, t, mask);
       const Tensor sums = t <= 1 ? buffer(k, t, type).zero_() : following.finish();
-      if (held.defined()) attend_block_backward(side, held[0], held[1], sums, block(t, mask));
+      if (held.defined()) {
+        attend_block_backward(side, held[0], held[1], sums, block(t, sight, side.q));
+      }
       if (t == 0) own = sums;
       if (t > 0) following = pass(group(), sums, buffer(k, t + 1, type));
       held = next.finish();
@@ -92,6 +96,9 @@ class RingAttention : public BlockAttention {
     if (mask == Mask::kNone || !is_zigzag_) return {{0, mine}, {0, theirs}};
     if (owner(t) < rank()) return {{0, mine}, {0, early_tokens(theirs)}};
     return {{early_tokens(mine), mine - early_tokens(mine)}, {0, theirs}};
+  }
+  Block block(int64_t t, const Sight& sight, const Tensor& q) const {
+    return masked(block(t, sight.mask), tokens_of(owner(t)).offset, sight, q);
   }
   Tensor buffer(const Tensor& k, int64_t t, at::ScalarType type) const {
     return empty_pack(k, tokens_of(owner(t)).extent, type);

@@ -23,14 +23,14 @@
 #include "kuafu/meter/allocator.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/sequence/exchange.h"
-#include "kuafu/parallel/sequence/interface.h"
+#include "kuafu/parallel/sequence/sight.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
 
-class UlyssesAttention : public AttentionParallel {
+class UlyssesAttention : public DocumentAttention {
  public:
   explicit UlyssesAttention(const AttentionSetup& setup)
       : exchange_(setup.mesh, setup.sequence),
@@ -59,31 +59,33 @@ class UlyssesAttention : public AttentionParallel {
             unit * (m * others + all * mine * (n_ - 1)), 0};
   }
 
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const override {
-    const bool causal = mask == Mask::kCausal, again = is_selective_;
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
+                const Sight& sight) const override {
+    const bool again = is_selective_;
     const int64_t kv_heads = k.size(1);
     const Forward forward = [&](const Tensors& in) -> ForwardResult {  // (1)
       const Tensor mine = exchange_.to_heads(in);
       const Tensors h = split(mine, q.size(1));
-      const auto [out, lse] = ops::attention(h[0], h[1], h[2], causal);
+      const auto [out, lse] = attention(h, sight);
       const Tensor back = exchange_.to_tokens({out}, {q.size(1)})[0];
       for (const Tensor& t : {mine, back}) recategorise(t, current_category());
       if (again) return {{back}, {mine}};
       return {{back}, {mine, out, lse}};
     };
-    const Backward backward = [this, causal, again, heads = q.size(1), kv_heads](
+    const Backward backward = [this, sight, again, heads = q.size(1), kv_heads](
                                   const Tensors& saved, const Tensors& grads,
                                   const std::vector<bool>&) -> Tensors {  // (2)
       const Tensors h = split(saved[0], heads);
       ops::AttentionOut out;
       if (again) {
         const RecomputeScope scope;
-        out = ops::attention(h[0], h[1], h[2], causal);
+        out = attention(h, sight);
       } else {
         out = {saved[1], saved[2]};
       }
       const Tensor dout = exchange_.to_heads({grads[0]});
-      const auto [dq, dk, dv] = ops::attention_backward(dout, h[0], h[1], h[2], out, causal);
+      const auto [dq, dk, dv] =
+          ops::attention_backward(dout, h[0], h[1], h[2], out, sight.is_causal(), mask(h, sight));
       return exchange_.to_tokens({dq, dk, dv}, {heads, kv_heads, kv_heads});
     };
     return differentiable({q, k, v}, forward, backward)[0];
@@ -94,6 +96,13 @@ class UlyssesAttention : public AttentionParallel {
   Tensors split(const Tensor& mine, int64_t heads) const {
     const int64_t m = heads / n_, kv = (mine.size(1) - m) / 2;
     return {mine.narrow(1, 0, m), mine.narrow(1, m, kv), mine.narrow(1, m + kv, kv)};
+  }
+
+  static Tensor mask(const Tensors& h, const Sight& sight) {
+    return sight.inside(h[0].size(2), h[0].scalar_type());
+  }
+  static ops::AttentionOut attention(const Tensors& h, const Sight& sight) {
+    return ops::attention(h[0], h[1], h[2], sight.is_causal(), mask(h, sight));
   }
 
   HeadExchange exchange_;

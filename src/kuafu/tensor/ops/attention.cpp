@@ -14,6 +14,7 @@ namespace {
 
 using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Hiding = std::optional<Tensor>;  // (B, 1, S, T): 0, or -infinity where a key is hidden
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -25,7 +26,7 @@ Tensor heads_inside(const Tensor& like) {
       .transpose(1, 2);
 }
 
-Two attention_meta(const Tensor& q, const Tensor&, const Tensor&, bool) {
+Two attention_meta(const Tensor& q, const Tensor&, const Tensor&, bool, const Hiding&) {
   const Tensor lse =
       at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(accumulator(q)));
   // The CPU kernel's output has the memory order of q.
@@ -33,7 +34,7 @@ Two attention_meta(const Tensor& q, const Tensor&, const Tensor&, bool) {
 }
 
 Three attention_backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
-                              const Tensor&, const Tensor&, bool) {
+                              const Tensor&, const Tensor&, bool, const Hiding&) {
   return {heads_inside(q), heads_inside(k), heads_inside(v)};
 }
 
@@ -41,7 +42,7 @@ bool is_empty(const Tensor& q, const Tensor& k) { return q.numel() == 0 || k.num
 
 /// Of queries or keys that are none.
 Two attention_of_nothing(const Tensor& q) {
-  const auto [out, lse] = attention_meta(q, q, q, false);
+  const auto [out, lse] = attention_meta(q, q, q, false, {});
   return {out.zero_(), lse.fill_(-kInfinity)};
 }
 Three gradients_of_nothing(const Tensor& q, const Tensor& k) {
@@ -51,33 +52,49 @@ Three gradients_of_nothing(const Tensor& q, const Tensor& k) {
 /// Query heads g, g + group, ...: one for each key-value head. (B, N, S, D) -> (B, Nkv, S, D)
 Tensor member(const Tensor& t, int64_t g, int64_t group) { return t.slice(1, g, t.size(1), group); }
 
-Two attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+/// The lse of rows that see no key, which the CPU kernel calls 0.
+Two with_blind_rows(const Two& result, const Hiding& mask) {
+  const auto& [out, lse] = result;
+  if (mask) lse.masked_fill_(mask->amax(3).eq(-kInfinity), -kInfinity);
+  return result;
+}
+
+/// 0 in place of the -infinity of rows that see no key: e^(score - lse) is then 0, not e^(inf - inf).
+Tensor finite(const Tensor& lse, const Hiding& mask) {
+  return mask ? lse.masked_fill(lse.eq(-kInfinity), 0) : lse;
+}
+
+Two attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                  const Hiding& mask) {
   if (is_empty(q, k)) return attention_of_nothing(q);
   const Tensor queries = unit_stride(q), keys = unit_stride(k), values = unit_stride(v);
   const int64_t group = q.size(1) / k.size(1);
   const auto flash = [&](const Tensor& heads) {
-    return at::_scaled_dot_product_flash_attention_for_cpu(heads, keys, values, 0.0, is_causal);
+    return at::_scaled_dot_product_flash_attention_for_cpu(heads, keys, values, 0.0, is_causal,
+                                                           mask);
   };
-  if (group == 1) return flash(queries);
-  const auto [out, lse] = attention_meta(q, k, v, is_causal);
+  if (group == 1) return with_blind_rows(flash(queries), mask);
+  const auto [out, lse] = attention_meta(q, k, v, is_causal, mask);
   for (int64_t g = 0; g < group; ++g) {
     const auto [out_g, lse_g] = flash(member(queries, g, group));
     member(out, g, group).copy_(out_g);
     member(lse, g, group).copy_(lse_g);
   }
-  return {out, lse};
+  return with_blind_rows({out, lse}, mask);
 }
 
 Three attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
-                             const Tensor& out, const Tensor& lse, bool is_causal) {
+                             const Tensor& out, const Tensor& saved_lse, bool is_causal,
+                             const Hiding& mask) {
   if (is_empty(q, k)) return gradients_of_nothing(q, k);
-  const Tensor d = unit_stride(dout), queries = unit_stride(q), o = unit_stride(out);
+  const Tensor lse = finite(saved_lse, mask), d = unit_stride(dout), queries = unit_stride(q),
+               o = unit_stride(out);
   const Tensor keys = unit_stride(k), values = unit_stride(v);
   const int64_t group = q.size(1) / k.size(1);
   const auto flash = [&](int64_t g) {
     return at::_scaled_dot_product_flash_attention_for_cpu_backward(
         member(d, g, group), member(queries, g, group), keys, values, member(o, g, group),
-        member(lse, g, group), 0.0, is_causal);
+        member(lse, g, group), 0.0, is_causal, mask);
   };
   if (group == 1) return flash(0);
   const Tensor dq = heads_inside(q);
@@ -97,20 +114,24 @@ Tensor grouped(const Tensor& t, const Tensor& k) {
 }
 
 /// Scaled and masked scores (B, Nkv, G S, T), for devices and types without a fast kernel.
-Tensor scores(const Tensor& q, const Tensor& k, bool is_causal) {
+Tensor scores(const Tensor& q, const Tensor& k, bool is_causal, const Hiding& mask) {
   Tensor s = at::matmul(grouped(q, k), widened(k).transpose(2, 3)).mul_(scale_of(q));
-  if (!is_causal) return s;
-  const Tensor hidden = at::ones({q.size(2), k.size(2)}, s.options().dtype(at::kBool)).triu_(1);
-  return s.view({q.size(0), q.size(1), q.size(2), k.size(2)})
-      .masked_fill_(hidden, -kInfinity)
-      .view(s.sizes());
+  const Tensor by_head = s.view({q.size(0), q.size(1), q.size(2), k.size(2)});
+  if (mask) {  // which hides later keys too
+    by_head.add_(*mask);
+  } else if (is_causal) {
+    const Tensor later = at::ones({q.size(2), k.size(2)}, s.options().dtype(at::kBool)).triu_(1);
+    by_head.masked_fill_(later, -kInfinity);
+  }
+  return s;
 }
 
-Two attention_plain(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+Two attention_plain(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                    const Hiding& mask) {
   if (is_empty(q, k)) return attention_of_nothing(q);
-  const Tensor s = scores(q, k, is_causal);
+  const Tensor s = scores(q, k, is_causal, mask);
   const Tensor lse = at::logsumexp(s, {3});
-  const Tensor p = (s - lse.unsqueeze(3)).exp_();
+  const Tensor p = (s - finite(lse, mask).unsqueeze(3)).exp_();
   const Tensor out = heads_inside(q);
   out.copy_(at::matmul(p, widened(v)).view(q.sizes()));
   return {out, lse.view({q.size(0), q.size(1), q.size(2)})};
@@ -120,9 +141,10 @@ Two attention_plain(const Tensor& q, const Tensor& k, const Tensor& v, bool is_c
 /// dQ = dS K / sqrt(D),  dK = dS^T Q / sqrt(D).   [Dao et al., arXiv 2205.14135, appendix B.2]
 Three attention_backward_plain(const Tensor& dout, const Tensor& q, const Tensor& k,
                                const Tensor& v, const Tensor& out, const Tensor& lse,
-                               bool is_causal) {
+                               bool is_causal, const Hiding& mask) {
   if (is_empty(q, k)) return gradients_of_nothing(q, k);
-  const Tensor p = (scores(q, k, is_causal) - grouped(lse.unsqueeze(3), k)).exp_();
+  const Tensor l = grouped(finite(lse, mask).unsqueeze(3), k);
+  const Tensor p = (scores(q, k, is_causal, mask) - l).exp_();
   const Tensor g = grouped(dout, k);
   const Tensor delta = (g * grouped(out, k)).sum(3, true);
   const Tensor ds = (at::matmul(g, widened(v).transpose(2, 3)) - delta).mul_(p);
@@ -160,9 +182,10 @@ bool is_for_cudnn(const Tensor& q, const Tensor& k) {
 }
 
 /// Half precision: cuDNN's kernel, or the flash kernel, which knows groups of query heads. f32 and
-/// f64: matrix products, exact to the type.
-Two attention_cuda(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
-  if (!is_half(q) || is_empty(q, k)) return attention_plain(q, k, v, is_causal);
+/// f64, and all types under a mask: matrix products, exact to the type.
+Two attention_cuda(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                   const Hiding& mask) {
+  if (!is_half(q) || is_empty(q, k) || mask) return attention_plain(q, k, v, is_causal, mask);
   if (is_for_cudnn(q, k)) {
     auto result = at::_scaled_dot_product_cudnn_attention(unit_stride(q), unit_stride(k),
                                                           unit_stride(v), std::nullopt, true, 0.0,
@@ -175,9 +198,10 @@ Two attention_cuda(const Tensor& q, const Tensor& k, const Tensor& v, bool is_ca
 }
 
 Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
-                              const Tensor& out, const Tensor& lse, bool is_causal) {
-  if (!is_half(q) || is_empty(q, k)) {
-    return attention_backward_plain(dout, q, k, v, out, lse, is_causal);
+                              const Tensor& out, const Tensor& lse, bool is_causal,
+                              const Hiding& mask) {
+  if (!is_half(q) || is_empty(q, k) || mask) {
+    return attention_backward_plain(dout, q, k, v, out, lse, is_causal, mask);
   }
   const Tensor none;  // no packed sequences
   if (is_for_cudnn(q, k)) {
@@ -194,97 +218,63 @@ Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor&
   return {unpadded(dq, q), unpadded(dk, k), unpadded(dv, v)};
 }
 
-void merge_cpu(const Tensor& out, const Tensor& lse, const Tensor& part, const Tensor& part_lse) {
-  const Tensor p = unit_stride(part).to(out.scalar_type());
-  by_type(out, [&](auto zero) {
-    using T = decltype(zero);
-    kernels::attention_merge(
-        {out.size(0), out.size(1), out.size(2), out.size(3)},
-        kernels::AttentionMerge<T>{head_rows(out.mutable_data_ptr<T>(), out),
-                                   head_rows(lse.mutable_data_ptr<T>(), lse),
-                                   head_rows(p.const_data_ptr<T>(), p),
-                                   head_rows(part_lse.const_data_ptr<T>(), part_lse)});
-  });
-}
-
-void merge_plain(const Tensor& out, const Tensor& lse, const Tensor& part, const Tensor& part_lse) {
-  const Tensor sum = at::logaddexp(lse, part_lse);
-  const auto weight = [&](const Tensor& of) {  // 0 where neither saw a key
-    return (of - sum).exp_().masked_fill_(of.eq(-kInfinity), 0).unsqueeze_(3);
-  };
-  out.mul_(weight(lse)).add_(part.to(out.scalar_type()) * weight(part_lse));
-  lse.copy_(sum);
-}
-
-void merge_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {}
-
-flops::AttentionExtents extents(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+/// Whole causal or full rectangles: hidden keys are multiplied too.
+flops::AttentionExtents extents(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                                const Tensor& mask) {
   KUAFU_CHECK(q.dim() == 4 && k.dim() == 4 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
                   k.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(3) == k.size(3) &&
                   (!is_causal || q.size(2) == k.size(2)),
               is_causal ? "causal" : "full", " attention of q ", to_string(shape_of(q)), ", k ",
               to_string(shape_of(k)), ", v ", to_string(shape_of(v)));
+  KUAFU_CHECK(
+      !mask.defined() || (mask.sizes() == at::IntArrayRef{q.size(0), 1, q.size(2), k.size(2)} &&
+                          mask.scalar_type() == q.scalar_type()),
+      "a mask of attention ", to_string(shape_of(mask)), " for q ", to_string(shape_of(q)), ", k ",
+      to_string(shape_of(k)));
   return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), is_causal};
 }
 
 }  // namespace
 
 void add_attention_ops(OpLibrary& lib) {
-  lib.add("attention(Tensor q, Tensor k, Tensor v, bool is_causal) -> (Tensor, Tensor)",
-          "attention", &attention_cpu, &attention_cuda, &attention_meta, CpuKernel::kAten);
+  lib.add(
+      "attention(Tensor q, Tensor k, Tensor v, bool is_causal, Tensor? mask) -> (Tensor, Tensor)",
+      "attention", &attention_cpu, &attention_cuda, &attention_meta, CpuKernel::kAten);
   lib.add(
       "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
-      "bool is_causal) -> (Tensor, Tensor, Tensor)",
+      "bool is_causal, Tensor? mask) -> (Tensor, Tensor, Tensor)",
       "attention_backward", &attention_backward_cpu, &attention_backward_cuda,
       &attention_backward_meta, CpuKernel::kAten);
-  lib.add("attention_merge(Tensor(a!) out, Tensor(b!) lse, Tensor part, Tensor part_lse) -> ()",
-          "attention_merge", &merge_cpu, &merge_plain, &merge_meta);
 }
 
 namespace ops {
 
-AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
+                       const Tensor& mask) {
   static const auto op =
-      find_op<Two(const Tensor&, const Tensor&, const Tensor&, bool)>("attention");
-  const flops::AttentionExtents shape = extents(q, k, v, is_causal);
+      find_op<Two(const Tensor&, const Tensor&, const Tensor&, bool, const Hiding&)>("attention");
+  const flops::AttentionExtents shape = extents(q, k, v, is_causal, mask);
   const OpScope scope;
-  const auto [out, lse] = op.call(q, k, v, is_causal);
+  const auto [out, lse] = op.call(q, k, v, is_causal, maybe(mask));
   scope.keep(out);
   scope.keep(lse);
-  scope.work(flops::attention(shape), bytes_of(q, k, v, out, lse));
+  scope.work(flops::attention(shape), bytes_of(q, k, v, mask, out, lse));
   return {out, lse};
 }
 
 AttentionGrads attention_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
-                                  const Tensor& v, const AttentionOut& saved, bool is_causal) {
-  static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       const Tensor&, const Tensor&, bool)>("attention_backward");
-  const flops::AttentionExtents shape = extents(q, k, v, is_causal);
+                                  const Tensor& v, const AttentionOut& saved, bool is_causal,
+                                  const Tensor& mask) {
+  static const auto op =
+      find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                    const Tensor&, bool, const Hiding&)>("attention_backward");
+  const flops::AttentionExtents shape = extents(q, k, v, is_causal, mask);
   const OpScope scope;
-  const auto [dq, dk, dv] = op.call(dout, q, k, v, saved.out, saved.lse, is_causal);
+  const auto [dq, dk, dv] = op.call(dout, q, k, v, saved.out, saved.lse, is_causal, maybe(mask));
   for (const Tensor& t : {dq, dk, dv}) scope.keep(t);
   scope.work(flops::attention_backward(shape),
-             bytes_of(dout, q, k, v, saved.out, saved.lse, dq, dk, dv));
+             bytes_of(dout, q, k, v, mask, saved.out, saved.lse, dq, dk, dv));
   return {dq, dk, dv};
-}
-
-void attention_merge(AttentionOut& into, const AttentionOut& part) {
-  static const auto op =
-      find_op<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>("attention_merge");
-  if (!into.out.defined()) {
-    into = {part.out.to(accumulator(part.out)), part.lse};
-    return;
-  }
-  KUAFU_CHECK(into.out.sizes() == part.out.sizes() && into.lse.sizes() == part.lse.sizes() &&
-                  into.out.scalar_type() == accumulator(part.out) &&
-                  into.lse.scalar_type() == into.out.scalar_type() &&
-                  part.lse.scalar_type() == into.lse.scalar_type() && into.out.stride(3) == 1,
-              "merge of attention ", to_string(shape_of(part.out)), " of type ",
-              part.out.scalar_type(), " into ", to_string(shape_of(into.out)), " of type ",
-              into.out.scalar_type());
-  const OpScope scope;
-  op.call(into.out, into.lse, part.out, part.lse);
-  scope.work(0, bytes_of(into.out, into.out, into.lse, into.lse, part.out, part.lse));
 }
 
 }  // namespace ops

@@ -65,7 +65,7 @@ CardParts card_parts(at::TensorList parts) {
   return all;
 }
 
-kernels::card::Heads shape_of(at::TensorList parts) {
+kernels::card::Heads heads_of(at::TensorList parts) {
   const Tensor& t = parts[0];
   return {kind_of(t), t.size(0), t.size(2), t.size(1), static_cast<int64_t>(parts.size()),
           t.size(3)};
@@ -79,7 +79,7 @@ std::vector<Tensor> split_cuda(const Tensor& whole, int64_t head_dim, int64_t pa
   if (!is_for_card(whole, parts)) return split_aten(whole, head_dim, parts);
   const Tensor in = whole.contiguous();
   std::vector<Tensor> out = split_meta(whole, head_dim, parts);
-  check_started(kernels::card::split_heads(shape_of(out), in.const_data_ptr(),
+  check_started(kernels::card::split_heads(heads_of(out), in.const_data_ptr(),
                                            card_parts(out).data(), card_stream_of(in)),
                 "splitting heads");
   return out;
@@ -90,7 +90,7 @@ Tensor join_cuda(at::TensorList parts) {
   std::vector<Tensor> in;
   for (const Tensor& t : parts) in.push_back(unit_stride(t));
   const Tensor all = join_meta(in);
-  check_started(kernels::card::join_heads(shape_of(in), all.mutable_data_ptr(),
+  check_started(kernels::card::join_heads(heads_of(in), all.mutable_data_ptr(),
                                           card_parts(in).data(), card_stream_of(all)),
                 "joining heads");
   return all;

@@ -21,6 +21,8 @@ void register_ops() {
   add_head_ops(*lib);
   add_matmul_ops(*lib);
   add_attention_ops(*lib);
+  add_merge_ops(*lib);
+  add_document_ops(*lib);
   add_rope_ops(*lib);
   add_sum_ops(*lib);
   add_norm_ops(*lib);

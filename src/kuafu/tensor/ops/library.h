@@ -51,6 +51,8 @@ void add_head_ops(OpLibrary& lib);
 void add_matmul_ops(OpLibrary& lib);
 void add_orthogonal_ops(OpLibrary& lib);
 void add_attention_ops(OpLibrary& lib);
+void add_merge_ops(OpLibrary& lib);
+void add_document_ops(OpLibrary& lib);
 void add_rope_ops(OpLibrary& lib);
 void add_sum_ops(OpLibrary& lib);
 void add_norm_ops(OpLibrary& lib);

@@ -52,24 +52,25 @@ class MySequence : public kuafu::BlockAttention {
   // Where shapes come from: q is (B, N, S/sequence, D), k and v (B, Nkv, S/sequence, D). Rank r has
   // tokens_of(r) of the S tokens of a sample, and the ranks need not divide S.
   ops::AttentionOut forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                            Mask mask) const override {
+                            const Sight& sight) const override {
     ops::AttentionOut out;
     for (int64_t turn = 0; turn < size(); ++turn) {
       const Tensor held = sent_by(turn, k, v);
-      if (sees(turn, mask)) attend_block(out, q, held[0], held[1], block(turn, mask));
+      if (sees(turn, sight)) attend_block(out, q, held[0], held[1], block(turn, sight, q));
     }
     return out;
   }
 
   // Fills side.dq; returns (dk, dv) of my tokens, as sums (2, B, Nkv, S/sequence, D).
-  Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v, Mask mask) const override {
+  Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v,
+                  const Sight& sight) const override {
     Tensor mine;
     for (int64_t turn = 0; turn < size(); ++turn) {
       const Tensor held = sent_by(turn, k, v);
       const CategoryScope scope(Category::kCommunication);
       const Tensor sums = empty_pack(k, tokens_of(turn).extent, type_of_sums(k)).zero_();
-      if (sees(turn, mask)) {
-        attend_block_backward(side, held[0], held[1], sums, block(turn, mask));
+      if (sees(turn, sight)) {
+        attend_block_backward(side, held[0], held[1], sums, block(turn, sight, side.q));
       }
       if (size() > 1) raw::reduce(sums, group(), turn);
       if (turn == rank()) mine = sums;
@@ -78,13 +79,15 @@ class MySequence : public kuafu::BlockAttention {
   }
 
  private:
-  bool sees(int64_t turn, Mask mask) const { return mask == Mask::kNone || turn <= rank(); }
+  bool sees(int64_t turn, const Sight& sight) const { return !sight.is_causal() || turn <= rank(); }
 
-  /// My queries against the keys of a turn; only against my own is there a mask to apply.
-  Block block(int64_t turn, Mask mask) const {
-    return {{0, tokens_of(rank()).extent},
-            {0, tokens_of(turn).extent},
-            mask == Mask::kCausal && turn == rank()};
+  /// My queries against the keys of a turn: causal against my own, and masked where documents are
+  /// kept apart (data.document_mask).
+  Block block(int64_t turn, const Sight& sight, const Tensor& q) const {
+    const Block all = {{0, tokens_of(rank()).extent},
+                       {0, tokens_of(turn).extent},
+                       sight.is_causal() && turn == rank()};
+    return masked(all, tokens_of(turn).offset, sight, q);
   }
 
   /// (k, v) of one rank on all of them.
