@@ -4,8 +4,9 @@
 
     scripts/python.sh experiments/micro/import.py [--gigabytes 1] [--rounds 5] [--json results/benchmarks/import.json] [--bin build/release/bin]
 
-Each round, the page cache dropped of the files before each: reads the folder's files by 1 MiB into one buffer; `kuafu import`; reads and writes
-the files by 1 MiB, with fsync, as a copy does. The weights are random numbers of a GPT-2; what was imported is held to them by an export, byte by byte."""
+Each round, the page cache dropped of the files before each: reads the folder's files by 1 MiB into one buffer; a rank reads them into its model, as
+`--init` does; `kuafu import`; reads and writes the files by 1 MiB, with fsync, as a copy does. The weights are random numbers of a GPT-2; what a rank
+read is compared with them tensor by tensor, and what was imported by an export, byte by byte."""
 
 import argparse
 import os
@@ -69,6 +70,14 @@ def copy(folder: Path, out: Path) -> None:
             os.fsync(target.fileno())
 
 
+def seconds_of_init(bin: Path, folder: Path) -> float:
+    forget(folder)
+    done = subprocess.run([bin / "micro_init", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return float(done.stdout)
+
+
 def timed(folder: Path, what) -> float:
     forget(folder)
     begin = time.monotonic()
@@ -84,7 +93,7 @@ def main() -> int:
     parser.add_argument("--bin", type=Path, default=ROOT / "build" / "release" / "bin")
     options = parser.parse_args()
     kuafu = options.bin / "kuafu"
-    found = provenance.begin(options.bin.parent, options.json, ("kuafu-worker",)) if options.json else None
+    found = provenance.begin(options.bin.parent, options.json, ("kuafu-worker", "micro_init")) if options.json else None
     layers = max(1, round((options.gigabytes * 1e9 - OTHER_BYTES) / LAYER_BYTES))
     (ROOT / "build").mkdir(exist_ok=True)
     rows = []
@@ -97,6 +106,7 @@ def main() -> int:
         for number in range(options.rounds):
             row = {}
             row["read_s"] = timed(own / "theirs", lambda: read(own / "theirs"))
+            row["init_s"] = seconds_of_init(options.bin, own / "theirs")
             into = own / f"begun{number}"
             row["import_s"] = timed(own / "theirs", lambda: called(kuafu, "import", own / "theirs", "--format", "hf", "--out", into))
             (own / "copy").mkdir(exist_ok=True)
@@ -110,7 +120,8 @@ def main() -> int:
             subprocess.run(["rm", "-r", into, own / "copy"], check=True)
             rows.append(row)
             print(f"round {number + 1}: " + ", ".join(f"{name.removesuffix('_s')} {size / seconds / 1e9:.2f} GB/s" for name, seconds in row.items()), flush=True)
-    ratios = {"import_of_read": [r["read_s"] / r["import_s"] for r in rows], "import_of_copy": [r["copy_s"] / r["import_s"] for r in rows]}
+    ratios = {"init_of_read": [r["read_s"] / r["init_s"] for r in rows], "import_of_read": [r["read_s"] / r["import_s"] for r in rows],
+              "import_of_copy": [r["copy_s"] / r["import_s"] for r in rows]}
     for name, values in ratios.items():
         print(f"{name}: median {statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f} of {len(values)} rounds; {size / 1e9:.2f} GB")
     if options.json:

@@ -22,15 +22,13 @@ NamedWeights named(const oracle::Tensors& weights) {
   for (const auto& [name, t] : weights) {
     out.tensors.push_back({name, DType::kF64, t.sizes().vec(), nullptr});
   }
-  out.read = [weights](const std::string& name, const Slice& box) {
+  out.read = [weights](const std::string& name, const Slice& box, char* to) {
     Tensor t = weights.at(name);
     for (size_t d = 0; d < box.extent.size(); ++d) {
       t = t.narrow(static_cast<int64_t>(d), box.offset[d], box.extent[d]);
     }
     t = t.contiguous();
-    std::vector<char> bytes(t.nbytes());
-    std::memcpy(bytes.data(), t.const_data_ptr(), t.nbytes());
-    return bytes;
+    std::memcpy(to, t.const_data_ptr(), t.nbytes());
   };
   return out;
 }

@@ -115,11 +115,10 @@ GivenWeights opened_plain(const std::string& path, const Registries& registries,
   for (const auto& [name, entry] : file->entries()) {
     out.weights.tensors.push_back({name, entry.dtype, entry.shape, nullptr});
   }
-  out.weights.read = [file](const std::string& name, const Slice& box) {
+  out.weights.read = [file](const std::string& name, const Slice& box, char* out) {
     const Shape& shape = file->entries().at(name).shape;
     const int64_t size = size_of(file->entries().at(name).dtype);
     const int64_t row_elements = shape.empty() ? 1 : volume(shape) / std::max<int64_t>(1, shape[0]);
-    std::vector<char> out(static_cast<size_t>(volume(box.extent) * size));
     file->read_rows(name, [&](std::span<const char> bytes, int64_t first) {
       require_finite(*file, name, bytes, first);
       Slice rows{Shape(shape.size(), 0), shape};
@@ -127,9 +126,8 @@ GivenWeights opened_plain(const std::string& path, const Registries& registries,
         rows.offset[0] = first;
         rows.extent[0] = static_cast<int64_t>(bytes.size()) / (row_elements * size);
       }
-      copy_overlap(rows, bytes.data(), box, out.data(), size);
+      copy_overlap(rows, bytes.data(), box, out, size);
     });
-    return out;
   };
   return out;
 }
@@ -149,8 +147,8 @@ GivenWeights opened_hf(const std::string& path, const Registries& registries,
     out.weights.tensors.push_back({tensor.name, folder->type(), tensor.shape, nullptr});
     (*by_name)[tensor.name] = &tensor;
   }
-  out.weights.read = [folder, by_name](const std::string& name, const Slice& box) {
-    return folder->read(*by_name->at(name), box);
+  out.weights.read = [folder, by_name](const std::string& name, const Slice& box, char* out) {
+    folder->read(*by_name->at(name), box, out);
   };
   return out;
 }
@@ -165,12 +163,9 @@ GivenWeights opened_checkpoint(const std::string& path) {
     out.weights.tensors.push_back({name, t.dtype, t.global, nullptr});
   }
   const auto one = std::make_shared<std::mutex>();  // a Checkpoint keeps what it read last
-  out.weights.read = [from, one](const std::string& name, const Slice& box) {
-    const DType type = from->tensors().at(name).dtype;
-    std::vector<char> bytes(static_cast<size_t>(TensorBytes{name, type, box.extent}.bytes()));
+  out.weights.read = [from, one](const std::string& name, const Slice& box, char* out) {
     const std::lock_guard lock(*one);
-    from->read(name, box, bytes.data());
-    return bytes;
+    from->read(name, box, out);
   };
   return out;
 }

@@ -2,6 +2,7 @@
 #include "kuafu/checkpoint/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -123,16 +124,20 @@ void import_weights(const NamedWeights& from, const Metadata& state, const std::
   }
   const CheckpointWriter writer(root, 0);
   writer.prepare();
-  std::vector<char> bytes;
+  // One is written while the next one is read. Memory that is new is slower than the disk: it is kept.
+  std::array<std::vector<char>, 2> bytes;
+  for (const TensorBytes& t : from.tensors) {
+    for (auto& b : bytes) b.resize(std::max(b.size(), static_cast<size_t>(t.bytes())));
+  }
   const auto reading = [&](size_t i) {
-    return std::async(std::launch::async, from.read, pieces.at(i).name, pieces.at(i).slice);
+    return std::async(std::launch::async, from.read, pieces.at(i).name, pieces.at(i).slice,
+                      bytes[i % 2].data());
   };
-  std::future<std::vector<char>> next;
+  std::future<void> next;
   writer.write(0, pieces, [&](size_t i) {
-    bytes = {};  // one is written while the next one is read
-    bytes = (next.valid() ? std::move(next) : reading(i)).get();
+    (next.valid() ? std::move(next) : reading(i)).get();
     if (i + 1 < pieces.size()) next = reading(i + 1);
-    return bytes.data();
+    return bytes[i % 2].data();
   });
   writer.commit(1, state);
 }

@@ -28,9 +28,9 @@ inline constexpr const char* kStateKey = "weights_only";
 struct NamedWeights {
   std::string path;
   std::vector<TensorBytes> tensors;  ///< without their data
-  /// The elements of a box of a tensor, row by row. Whatever the file's order, no more than the box and
-  /// 1 MiB, or one of its rows, is held; of a checkpoint also the piece that it is read from.
-  std::function<std::vector<char>(const std::string& name, const Slice& box)> read;
+  /// The elements of a box of a tensor into `out`, row by row. Whatever the file's order, no more than
+  /// 1 MiB, or one of its rows, is held; of a checkpoint the piece that it is read from.
+  std::function<void(const std::string& name, const Slice& box, char* out)> read;
   /// Of the model, and not there: a head that was left out. They keep their first values.
   std::vector<std::string> absent = {};
 };

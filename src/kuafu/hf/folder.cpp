@@ -176,8 +176,7 @@ void Folder::leave_heads_out() {
   std::ranges::sort(absent_, {}, &Mapped::name);
 }
 
-std::vector<char> Folder::read(const Mapped& tensor, const Slice& box) const {
-  std::vector<char> ours(static_cast<size_t>(volume(box.extent) * size_of(type_)));
+void Folder::read(const Mapped& tensor, const Slice& box, char* ours) const {
   const int64_t row_bytes = volume(tensor.theirs) / tensor.their_rows() * size_of(type_);
   for (size_t i = 0; i < tensor.parts.size();) {
     const std::string& name = tensor.parts[i].name;
@@ -189,13 +188,12 @@ std::vector<char> Folder::read(const Mapped& tensor, const Slice& box) const {
       require_finite(*from.file, from.name, bytes, first);
       const int64_t count = static_cast<int64_t>(bytes.size()) / row_bytes;
       for (size_t part = i; part < end; ++part) {
-        gather(tensor, part, size_of(type_), {bytes.data(), row, count}, box, ours.data());
+        gather(tensor, part, size_of(type_), {bytes.data(), row, count}, box, ours);
       }
       row += count;
     });
     i = end;
   }
-  return ours;
 }
 
 namespace {

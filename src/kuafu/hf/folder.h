@@ -30,9 +30,9 @@ class Folder {
   const std::vector<Mapped>& tensors() const { return tensors_; }
   /// Ours that a model without a head (BertModel, BertForMaskedLM) has not, in order of their names.
   const std::vector<Mapped>& absent() const { return absent_; }
-  /// A box of a tensor of ours: reads the parts of theirs one after the other, and of each a few rows at
+  /// A box of a tensor of ours, row by row: reads the parts of theirs one after the other, and of each a few rows at
   /// a time. Throws ConfigError where an element is infinite or no number, in the box or not.
-  std::vector<char> read(const Mapped& tensor, const Slice& box) const;
+  void read(const Mapped& tensor, const Slice& box, char* ours) const;
 
  private:
   struct Theirs {
