@@ -170,7 +170,7 @@ TEST_F(Derivation, ARecordedCaseIsCalledWhatTheSuiteCallsItNow) {
   read("");
   const Suite before = suite_;
   std::string grown = kSweep;
-  grown.replace(grown.find("[grid]"), 6, "[grid]\ntrain.seed = [0, 1]");
+  grown.replace(grown.find("[grid]"), 6, "[grid]\ntrain.seed = [1, 2]");
   const Suite now = parse_suite(grown, "s.toml");
   const Membership member = taken_up(record_, now, "out");
   ASSERT_EQ(member.record.cases.size(), before.cases.size());
@@ -181,7 +181,7 @@ TEST_F(Derivation, ARecordedCaseIsCalledWhatTheSuiteCallsItNow) {
     const auto old = std::find_if(before.cases.begin(), before.cases.end(), is_it);
     ASSERT_NE(c, now.cases.end());
     EXPECT_EQ(line["name"], c->name);
-    EXPECT_EQ(line["settings"]["train.seed"], 0);
+    EXPECT_EQ(line["settings"]["train.seed"], 1);
     renamed += c->name != old->name ? 1 : 0;
   }
   EXPECT_EQ(renamed, before.cases.size());

@@ -124,6 +124,21 @@ class Commands(Trained):
                 self.assertGreater(a, 0)
                 self.assertEqual(a * 5, b * 3)
 
+    def test_fit_takes_the_most_prompts_that_the_device_holds(self):
+        texts = self.prompts(["the 1th", "line of", "a text", "model", "learns", "small", "that", "the 9th"])
+        tight = ["memory.policy=host", "memory.chunk_size=2KiB", "memory.device=150KB"]
+        asked = [*texts, "--tokens", "4"]
+        fitted = self.made(*asked, "--fit", settings=tight)[1]
+        self.assertIn(fitted["batch"], range(2, 8))
+        all_of = lambda generation: [p["tokens"] for p in generation["prompts"]]
+        self.assertEqual(all_of(fitted), all_of(self.made(*asked, settings=["train.batch=1"])[1]))
+        self.assertEqual(self.made(*asked, "--fit", settings=[*tight[:2], "memory.device=1GB"])[1]["batch"], 8)
+        more = page.kuafu(*self.words(*asked, settings=[*tight, f"train.batch={fitted['batch'] + 1}"]), code=4)
+        self.assertIn("out_of_memory", more)
+        none = page.kuafu(*self.words(*asked, "--fit", settings=[*tight[:2], "memory.device=1KB"]), code=4)
+        self.assertIn("out_of_memory", none)
+        self.assertIn("--fit takes the largest batch that memory.device holds, and the plan gives none", page.kuafu(*self.words(*asked, "--fit"), code=2))
+
     def started(self, *more):
         """A generation that takes long: of 4,000 positions by whole forwards, and where its document will be."""
         out = self.path("stopped.json")

@@ -73,6 +73,9 @@ void add_generate_command(CLI::App& app, FrontCall& call) {
                  "on (default): keep keys and values of earlier positions where the plan lets a "
                  "token go forward alone; off: each token is a forward of the whole sequence")
       ->check(one_of({"on", "off"}));
+  sub.add_flag("--fit", generate.is_fitted,
+               "as many prompts at a time as memory.device holds, instead of train.batch: weights "
+               "that come from host or disk come once for all of them");
   sub.add_option("--json", generate.worker.json, "write the document of docs/generate.md")
       ->type_name("FILE");
   sub.footer(R"(Examples:
@@ -82,6 +85,7 @@ void add_generate_command(CLI::App& app, FrontCall& call) {
   kuafu generate plan.toml --checkpoint saved --prompt Hello --ranks 4 --set parallel.tensor.mode=2d --set parallel.tensor.size=4
   kuafu generate plan.toml --checkpoint saved --prompt Hello --world mpi --ranks 2 --json made.json
   kuafu generate plan.toml --checkpoint saved --prompt Hello --cache off    # what the cache is worth
+  kuafu generate plan.toml --init opt --file prompts.txt --set memory.device=2GB --fit
 
 Text is tokens of data.tokenizer, bytes without one. A prompt ends at --tokens, at data.end_token, before a
 --stop, or where model.sequence has no further position. What is drawn follows from seed, number of the prompt

@@ -67,6 +67,7 @@ struct GenerateCall {
   WorkerCall worker;
   std::string prompt, file;  ///< one of them
   std::string tokens, temperature, top_k, top_p, seed, cache;
+  bool is_fitted = false;
   std::vector<std::string> stops;
 };
 

@@ -118,6 +118,7 @@ int generate_command(const GenerateCall& call) {
   add("--top-p", call.top_p);
   add("--seed", call.seed);
   add("--cache", call.cache);
+  if (call.is_fitted) words.emplace_back("--fit");
   for (const std::string& stop : call.stops) add("--stop", stop);
   return run_guarded(launched(words, call.worker), call.worker, Guarded::kForward);
 }

@@ -129,14 +129,15 @@ void ForwardCommand::prepare() {
   registries_ = load_registries(options_);
   initialise_tensors();
   plan_ = placed_plan(launched_ranks(world_));
-  const Plan of_forward = plan_of_forward(plan_);
+  plan_of_forward(plan_);  // what has none is told before files are read
   text_.emplace(plan_.data, plan_.model);
   warn_of_bytes(plan_);
   take_text();
+  if (is_fitted()) plan_ = fitted_plan(launched_ranks(world_));
   if (device_of(options_, world_, plan_) == "cuda") compute_on(at::kCUDA);
   open_weights();
   head_ = document_head(plan_, world_, num_ranks(plan_));
-  plan_ = of_forward;
+  plan_ = plan_of_forward(plan_);
 }
 
 /// The plan with the fewest samples that have room for samples(), or for train.batch of them, and
@@ -144,7 +145,15 @@ void ForwardCommand::prepare() {
 Plan ForwardCommand::placed_plan(int64_t world_ranks) const {
   const std::string toml = read_file(options_.plan_file, "plan");
   const int64_t own = parse_values(toml, options_.plan_file, options_.overrides).train.batch;
-  const int64_t least = std::min(samples(), own);
+  if (const auto plan = placed_plan(world_ranks, std::min(samples(), own))) return *plan;
+  const Plan plan = load_resolved(options_, registries_, world_ranks, Warn::kNo);
+  plan::with_origins(load_origins(options_),
+                     [&] { check_placement(plan, registries_, Advice::kNearest); });
+  return plan;
+}
+
+/// That of `least` samples or the next more that can be placed.
+std::optional<Plan> ForwardCommand::placed_plan(int64_t world_ranks, int64_t least) const {
   for (int64_t batch = least; batch <= least + kMostFilled; ++batch) {
     WorkerOptions tried = options_;
     tried.overrides.emplace_back("train.batch", text(batch));
@@ -155,10 +164,40 @@ Plan ForwardCommand::placed_plan(int64_t world_ranks) const {
     } catch (const ConfigError&) {
     }
   }
-  const Plan plan = load_resolved(options_, registries_, world_ranks, Warn::kNo);
-  plan::with_origins(load_origins(options_),
-                     [&] { check_placement(plan, registries_, Advice::kNearest); });
-  return plan;
+  return std::nullopt;
+}
+
+/// The plan of the most samples that memory.device holds, samples() at most: a larger batch needs more.
+/// Throws OutOfMemory where it holds not the fewest.
+Plan ForwardCommand::fitted_plan(int64_t world_ranks) const {
+  KUAFU_REQUIRE(
+      plan_.memory.device.has_value(),
+      "--fit takes the largest batch that memory.device holds, and the plan gives none; set "
+      "memory.device, or leave --fit out");
+  Plan best = *placed_plan(world_ranks, 1);
+  require_fits(plan_of_forward(best));
+  const auto fitting = [&](int64_t batch) {
+    const auto plan = placed_plan(world_ranks, batch);
+    if (!plan) return false;
+    try {
+      require_fits(plan_of_forward(*plan));
+    } catch (const OutOfMemory&) {
+      return false;
+    }
+    best = *plan;
+    return true;
+  };
+  if (best.train.batch >= samples() || fitting(samples())) return best;
+  int64_t holds = best.train.batch, fails = samples();
+  while (fails - holds > 1) {
+    const int64_t middle = holds + (fails - holds) / 2;
+    if (fitting(middle)) {
+      holds = std::max(middle, best.train.batch);
+    } else {
+      fails = middle;
+    }
+  }
+  return best;
 }
 
 void ForwardCommand::open_weights() {
@@ -204,7 +243,9 @@ void ForwardCommand::rank_body(Communicator& world) {
   RankBook book = device_book(plan_, world.rank(), compute_device());
   const BookScope booked(&book);
   const NoData none(plan_.model);
-  Engine engine(plan_, registries_, world, none, {.device = compute_device()});
+  // A training step, which takes more memory, is none of its.
+  Engine engine(plan_, registries_, world, none,
+                {.device = compute_device(), .is_foretold = false});
   if (weights_) begin_with(*weights_, engine, world);
   forward(engine, world);
 }

@@ -44,6 +44,10 @@ class ForwardCommand {
   virtual int64_t samples() const = 0;
   /// What was read, as tokens by `text_`. Throws ConfigError.
   virtual void take_text() = 0;
+  /// Whether the batch is the largest that require_fits() lets pass, instead of train.batch.
+  virtual bool is_fitted() const { return false; }
+  /// Throws OutOfMemory where the plan of forwards needs more than memory.device.
+  virtual void require_fits(const Plan&) const {}
   /// What must be the same on all ranks, besides plan and weights.
   virtual std::string given() const = 0;
   /// On every rank. Collective.
@@ -62,11 +66,14 @@ class ForwardCommand {
   const WorkerOptions& options_;
   Plan plan_;  ///< plan_of_forward()
   std::optional<TokenText> text_;
+  Registries registries_;
   std::atomic<int> stopped_ = 0;  ///< the signal that ended it; 0: none did
 
  private:
   void prepare();
   Plan placed_plan(int64_t world_ranks) const;
+  std::optional<Plan> placed_plan(int64_t world_ranks, int64_t least) const;
+  Plan fitted_plan(int64_t world_ranks) const;
   void open_weights();
   void run();
   void rank_body(Communicator& world);
@@ -75,7 +82,6 @@ class ForwardCommand {
 
   std::string makes_none_;
   std::string world_;
-  Registries registries_;
   std::optional<NamedWeights> weights_;
   Json head_;
   Json moves_;  ///< null without tiers

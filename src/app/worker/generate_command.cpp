@@ -18,6 +18,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/xxh64.h"
+#include "kuafu/generation/fit.h"
 
 namespace kuafu {
 namespace {
@@ -45,6 +46,16 @@ class GenerateRun final : public ForwardCommand {
     }
   }
 
+  bool is_fitted() const override { return how_.is_fitted; }
+
+  void require_fits(const Plan& plan) const override {
+    BatchSize size{.tokens = how_.tokens.value_or(0), .cache = generation().cache};
+    for (const Prompt& prompt : prompts_) {
+      size.longest = std::max(size.longest, std::ssize(prompt.tokens));
+    }
+    kuafu::require_fits(plan, registries_, size);
+  }
+
   Generation generation() const {
     Generation what{.tokens = how_.tokens.value_or(0),
                     .choices = text_->size(),
@@ -60,6 +71,7 @@ class GenerateRun final : public ForwardCommand {
     Generation what = generation();
     std::optional<GeneratedText> text;
     if (world.rank() == 0) {
+      tell_fit();
       tell_cache(engine.why_no_cache());
       text.emplace(std::cout, *text_, prompts_, how_.stops);
       what.on_token = [&](size_t p, int64_t token) { return text->on_token(p, token); };
@@ -74,6 +86,13 @@ class GenerateRun final : public ForwardCommand {
     if (!text) return;
     if (made.stopped != 0) text->stop();
     tell(*text, made, took.count());
+  }
+
+  void tell_fit() const {
+    if (!how_.is_fitted) return;
+    std::cerr << "kuafu: --fit: batches of " << plan_.train.batch << " for " << samples()
+              << " prompts, the largest that memory.device = " << print_bytes(*plan_.memory.device)
+              << " holds" << std::endl;
   }
 
   void tell_cache(const std::string& why_none) {

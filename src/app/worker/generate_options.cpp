@@ -41,6 +41,7 @@ void add_generate_options(CLI::App& app, WorkerOptions& o, GenerateOptions& how)
   app.add_option("--top-p", how.top_p);
   app.add_option("--seed", how.seed);
   app.add_option("--cache", how.cache)->check(CLI::IsMember({"on", "off"}));
+  app.add_flag("--fit", how.is_fitted);
   app.add_option("--stop", how.stops)->allow_extra_args(false);
 }
 

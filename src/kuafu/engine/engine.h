@@ -42,7 +42,7 @@ struct EngineOptions {
   /// of what its thread has computed. For experiments; null: 1.
   std::function<double(int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes, see StaleOptions
-  /// A policy of tiers is told the uses of a step before the first one, where books are kept.
+  /// Policies of tiers are told the uses of a training step before the first, where books are kept.
   bool is_foretold = true;
   Wraps wraps = {};
   /// Told, before this rank first talks to others, what it refuses (a ConfigError's words) or "". It

@@ -140,6 +140,13 @@ Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions
     stages_take(s.plan.model.sequence);
     cache->set_filled();
   }
+  if (s.options.device.is_meta()) {
+    if (s.world.rank() != 0) return {};
+    const at::TensorOptions options =
+        at::TensorOptions(at::kMeta).dtype(scalar_type(s.plan.model.dtype));
+    const Tensor sent = at::empty({samples, vocab}, options);  // by others, at most
+    return at::empty({samples, vocab}, options);
+  }
   std::vector<Box> mine;
   for (const LogitRow& row : inference.rows) {
     mine.push_back({.name = "logits",

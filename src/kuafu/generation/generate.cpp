@@ -10,6 +10,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/generation/fit.h"
 #include "kuafu/model/key_value_cache.h"
 
 namespace kuafu {
@@ -44,8 +45,7 @@ class Batch {
       std::copy(prompt.begin(), prompt.end(), row(b));
     }
     if (what.cache == Cache::kWherePossible && engine.why_no_cache().empty()) {
-      const int64_t most = what.tokens == 0 ? sequence_ : longest() + what.tokens;
-      cache_.emplace(std::min(most, sequence_));
+      cache_.emplace(cache_capacity(engine.plan(), {.longest = longest(), .tokens = what.tokens}));
     }
   }
 
