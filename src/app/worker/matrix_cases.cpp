@@ -216,6 +216,11 @@ Dimension accumulations() {
   return out;
 }
 
+/// Attention over all of a row, or inside the documents that it packs.
+Dimension documents() {
+  return {"documents", {{"not told apart"}, {"kept apart", {{"data.document_mask", "true"}}}}};
+}
+
 /// With more than the three steps that a certificate makes from the start, it has later ones too:
 /// the drawn one and the last, block by block.
 Dimension train_steps() {
@@ -304,7 +309,8 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       optimizers(registries),
       policies(registries),
       worlds(),
-      resumptions()};
+      resumptions(),
+      documents()};
 }
 
 Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination) {
