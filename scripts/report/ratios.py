@@ -87,6 +87,9 @@ def ratio_of(case, base, label="", is_of_one_sweep=True):
         speed, interval = timings.over_rounds(rounds)       # at equal work: step times the other way round
         if len(rounds) == 2 or case.is_estimated or base.is_estimated:
             interval = None                                 # as of a case: record.Case.step_interval
+    elif is_of_one_sweep and (apart := timings.step_ratio(case.step, base.step)):
+        no_interval = case.has_two_rounds or base.has_two_rounds or case.is_estimated or base.is_estimated
+        speed, interval = timings.over_rounds([(apart[0], math.inf if no_interval else apart[1])])
     else:
         mine, theirs = case.tokens_interval, base.tokens_interval
         speed = _over(case.tokens_per_s, base.tokens_per_s)
@@ -245,7 +248,7 @@ PLOTS = {"speed_ratios": _of_run(draw_interactive, SPEED), "memory_ratios": _of_
 SECTIONS = {
     "speed_ratios": ("Throughput against baselines", "Tokens per second of every case over those of a baseline that does the same "
                      "work on as many ranks. Right of 1 the case is faster; bars are 95 % intervals of the median of the ratios within a "
-                     "round, of one round that of its two processes."),
+                     "round, of one round that of its two processes, of cases of different calls what the intervals of both leave open."),
     "memory_ratios": ("Memory against baselines", "Peak memory of the fullest rank over the baseline's. Left of 1 the case needs "
                       "less."),
 }

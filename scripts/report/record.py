@@ -170,9 +170,11 @@ class Case:
         return len(self.loss) or int(lookup(self.plan, "train.steps") or 0)
 
     def setting(self, key):
-        """A varied setting, or the resolved plan's value of the same key."""
+        """A varied setting, or the resolved plan's value of the same key. An axis may be called as a whole table of the plan is."""
         value = self.settings.get(key)
-        return value if value is not None else lookup(self.plan, key)
+        if value is None:
+            value = lookup(self.plan, key)
+        return None if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True)

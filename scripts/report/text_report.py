@@ -85,7 +85,7 @@ def _beside(run, columns):
         for r in shown:
             ends = "-" if r.speed_interval is None else ", ".join(map(style.console_number, r.speed_interval))
             ratio = style.estimated(style.console_number(r.speed), r.is_estimated) + ("" if r.is_estimated else f" [{ends}]")
-            rounds = "apart" if r.is_apart else f"{r.rounds} round{'' if r.rounds == 1 else 's'}"
+            rounds = "apart" if r.is_apart else "estimate" if r.is_estimated else f"{r.rounds} round{'' if r.rounds == 1 else 's'}"
             cells = f"    {ratio:>20}  {rounds:<8}  "
             lines.append(cells + clipped(r.case.name, columns - len(cells)))
     lines += [wrapped(ratios.APART, columns, "  ")] if any(r.is_apart for r in found) else []

@@ -32,7 +32,7 @@ class Timing:
 class Round:
     """One run of a case among those of a sweep that repeats it; rounds go over all cases in turns."""
     number: int
-    sweep: str                      # when the call of `kuafu suite` began that made it; None: from before it was told
+    sweep: str                      # the call of `kuafu suite` that made it; None: from before it was told
     step: Timing
     tokens_per_s: float
     foreign_share: float            # of the cores' time, taken by other processes

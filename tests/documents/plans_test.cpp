@@ -33,6 +33,8 @@ const std::vector<tests::Family>& plans() {
       {"t1d_2", tensor("1d", "2")},
       {"t1d_sp_2", tensor("1d-sp", "2")},
       {"t2d_4", tensor("2d", "4")},
+      {"t2p5d_8", both(tensor("2.5d", "8"), {{"parallel.tensor.depth", "2"}})},
+      {"t3d_8", tensor("3d", "8")},
       {"ring_3", both(sequence("ring", "3"), {{"model.sequence", "13"}})},
       {"zigzag_3", both(sequence("ring-zigzag", "3"), {{"model.sequence", "13"}})},
       {"ulysses_2", both(sequence("ulysses", "2"), {{"model.sequence", "13"}})},
@@ -101,6 +103,15 @@ Registries with_forgetful(bool knows) {
 Plan forgetful(Plan plan) {
   plan.parallel.sequence.mode = "forgetful";
   return plan;
+}
+
+TEST(DocumentMask, ThatHidNothingInTheStepsComparedIsTold) {
+  const auto unseen_of = [](const Overrides& more) {
+    return tests::certificate_of(masked(more)).native.unseen;
+  };
+  EXPECT_EQ(unseen_of({{"train.steps", "1"}}), "");
+  EXPECT_EQ(unseen_of({{"train.steps", "1"}, {"model.vocab", "99991"}}),
+            "data.document_mask: no document ends inside a window of the steps compared");
 }
 
 TEST(DocumentMask, ThatAnEngineForgetsIsTold) {

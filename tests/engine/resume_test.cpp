@@ -121,6 +121,7 @@ TEST(Resume, GoesOnInStepFromServersAndOnceMore) {
     RunOptions options;
     std::vector<std::string> notices;
     options.checkpoint = {.folder = folder.path(), .every = kSavedStep, .resumes = before > 0};
+    options.checkpoint.changes = ResumeChanges::kMeant;  // of staleness
     options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
     options.is_certified = true;
     const Plan plan =

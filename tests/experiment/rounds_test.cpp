@@ -126,7 +126,7 @@ TEST(Rounds, TimeAgainWhatEndedWell) {
       EXPECT_EQ(round["losses"], "same");
       EXPECT_EQ(round["began"].get<std::string>().size(), 20U);
       EXPECT_EQ(round["sweep"], line["rounds"][0]["sweep"]);
-      EXPECT_LE(round["sweep"], round["began"]);
+      EXPECT_EQ(round["sweep"].get<std::string>().size(), 16U);
       const auto order = ids_of(order_of_round(suite, r));
       EXPECT_EQ(order.at(round["position"].get<size_t>() - 1), line["case_id"]);
     }

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
-SCHEMES = {"one": ("none", 1, 1), "1d": ("1d", 2, 1), "2d": ("2d", 4, 1), "2.5d": ("2.5d", 8, 2), "3d": ("3d", 8, 1)}
+SCHEMES = {"one": ("none", 1, 1), "1d": ("1d", 2, 1), "1d-sp": ("1d-sp", 2, 1), "2d": ("2d", 4, 1), "2.5d": ("2.5d", 8, 2), "3d": ("3d", 8, 1)}
 
 
 def under(scheme):

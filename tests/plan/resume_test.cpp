@@ -65,6 +65,15 @@ TEST(ResumePlan, RefusesEveryChangeOfHowItLearnsNamingBothValues) {
   }
 }
 
+TEST(ResumePlan, ServersThatNobodyWaitsForLearnOtherwise) {
+  const Plan saved = plan_of({});
+  Plan now = saved;
+  now.parallel.data.staleness = 1;
+  EXPECT_EQ(resume_changes(saved, now), Words{"parallel.data.staleness = 0, now 1"});
+  EXPECT_THROW(check_resumable(saved, now, "here"), ConfigError);
+  EXPECT_NO_THROW(check_resumable(saved, now, "here", ResumeChanges::kMeant));
+}
+
 TEST(ResumePlan, TakesAutoForWhatItStandsFor) {
   const auto bounded = [](const char* kind, const char* bound) {
     return plan_of({{"optimizer.kind", kind}, {"optimizer.bound", bound}});

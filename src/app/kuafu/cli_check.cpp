@@ -46,7 +46,8 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   kuafu matrix --filter "resumed=other plan" --triples 0
 
 Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
-micro-batches, steps, model, dtype, recompute, optimizer, policy, world, resumed. All of it takes
+micro-batches, steps, model, dtype, recompute, optimizer, policy, world, resumed,
+documents. All of it takes
 some 16 minutes with --jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from the oracle, 2 usage)");
 }

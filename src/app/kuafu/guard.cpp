@@ -501,7 +501,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, G
   if (call.json.empty() || is_told) return code;
   Failure failure{.reason = text(who, describe_end(status),
                                  written.empty() ? " without writing " + call.json
-                                                 : " after its document said ok",
+                                                 : " after its document said " + written,
                                  limit_of_memory())};
   if (code == kNoMemory) failure = {"out_of_memory", who + "got no more memory", kNoMemory};
   return report_failure(call, failure, written);

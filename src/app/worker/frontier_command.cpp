@@ -33,6 +33,13 @@ void check_vary(const std::string& key) {
                 "; nearest: ", plan::nearest_key(key), "; docs/plan.md lists all");
 }
 
+/// The least value that the key allows, from 1 on.
+int64_t least_of(const std::string& vary) {
+  const plan::Key* key = plan::find_key(vary);
+  if (key == nullptr) key = plan::find_key(vary + ".size");
+  return std::max<int64_t>(1, static_cast<int64_t>(key->range.from));
+}
+
 /// One value of the key, tried.
 struct Point {
   bool is_legal = false;
@@ -65,11 +72,12 @@ class Frontier {
   /// The largest value up to `most` that fits; 0 where none does.
   int64_t search(int64_t most) {
     most_ = most;
-    int64_t fits = 0, does_not = most + 1;
+    const int64_t below = least_of(options_.vary) - 1;
+    int64_t fits = below, does_not = most + 1;
     while (const int64_t value = legal_between(fits, does_not)) {
       (point(value).peak <= budget_ ? fits : does_not) = value;
     }
-    return fits;
+    return fits == below ? 0 : fits;
   }
 
   /// The smallest legal value above that was tried and does not fit; 0 where none was.

@@ -77,6 +77,17 @@ void Record::go_on(const Json& kept) {
   for (const auto& [ending, causes] : kept.at("causes").items()) {
     causes_[ending] = causes.get<std::map<std::string, int64_t>>();
   }
+  KUAFU_REQUIRE(endings_.size() == in_worlds_.size(), "it has ", endings_.size(),
+                " endings of plans and ", in_worlds_.size(), " worlds");
+  const Json again = to_json();
+  for (const char* key : {"plans", "counts"}) {
+    KUAFU_REQUIRE(kept.at(key) == again[key], "its ", key,
+                  " are not those of its plan_endings and plan_worlds");
+  }
+  for (const Json& one : findings_) {
+    one.at("plan").get<int64_t>();
+    for (const char* key : {"world", "ending", "why", "command"}) one.at(key).get<std::string>();
+  }
 }
 
 /// A program of another commit begins another block: what it ends is not what the one before would.

@@ -62,6 +62,11 @@ std::string loss_difference(const std::vector<double>& expected, const std::vect
   return "";
 }
 
+/// Workers that were in step until then learn otherwise from here on.
+ResumeChanges changes_of(const Plan& plan) {
+  return plan.parallel.data.is_stale() ? ResumeChanges::kMeant : ResumeChanges::kRefused;
+}
+
 /// What `plan` makes of the save of another, before any step: it loads, and saves what it has, which
 /// must be what was saved, to the bit. A step would hide what it starts from.
 std::string loaded_difference(const Plan& plan, const std::string& saved, const std::string& folder,
@@ -73,7 +78,9 @@ std::string loaded_difference(const Plan& plan, const std::string& saved, const 
     none_left.optimizer.schedule_steps = plan.schedule_steps();
   none_left.train.steps = step;
   run(none_left,
-      {.is_certified = false, .checkpoint = {.folder = folder, .resumes = true, .from = saved}});
+      {.is_certified = false,
+       .checkpoint = {
+           .folder = folder, .resumes = true, .from = saved, .changes = changes_of(plan)}});
   const std::string why =
       state_difference(Checkpoint(saved), Checkpoint(folder + "/" + step_folder(step)), 0);
   return why.empty() ? "" : text("loaded under this plan and saved at once: ", why);
@@ -167,7 +174,9 @@ ResumedRun run_resumed(const Plan& saver, const Plan& plan, const std::string& f
   }
   forget_after(stopped, stop);
   const RankResult resumed =
-      run(plan, {.checkpoint = {.folder = stopped, .every = stop, .resumes = true}})[0];
+      run(plan,
+          {.checkpoint = {
+               .folder = stopped, .every = stop, .resumes = true, .changes = changes_of(plan)}})[0];
   ResumedRun out{"", resumed.certificate};
   // Workers that were in step until then push other gradients: only certified.
   const bool is_compared = is_same || !plan.parallel.data.is_stale();

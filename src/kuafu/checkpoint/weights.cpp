@@ -125,10 +125,10 @@ void import_weights(const NamedWeights& from, const Metadata& state, const std::
   const CheckpointWriter writer(root, 0);
   writer.prepare();
   // One is written while the next one is read. Memory that is new is slower than the disk: it is kept.
+  int64_t largest = 0;
+  for (const TensorBytes& t : from.tensors) largest = std::max(largest, t.bytes());
   std::array<std::vector<char>, 2> bytes;
-  for (const TensorBytes& t : from.tensors) {
-    for (auto& b : bytes) b.resize(std::max(b.size(), static_cast<size_t>(t.bytes())));
-  }
+  for (auto& b : bytes) b.resize(static_cast<size_t>(largest));
   const auto reading = [&](size_t i) {
     return std::async(std::launch::async, from.read, pieces.at(i).name, pieces.at(i).slice,
                       bytes[i % 2].data());

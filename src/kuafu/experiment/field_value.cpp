@@ -96,7 +96,7 @@ Value value_in_pass(const Json& line, const std::string& path, const Pass& pass)
     return arithmetic("/", tokens, *time);
   }
   return Value::absent(text(path, " was not measured in round ", pass.round,
-                            pass.sweep.empty() ? "" : " of the call of " + pass.sweep));
+                            pass.sweep.empty() ? "" : " of call " + pass.sweep));
 }
 
 }  // namespace

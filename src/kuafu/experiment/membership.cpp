@@ -187,8 +187,17 @@ Membership taken_up(const RunRecord& record, const Suite& suite, const std::stri
   const bool was_known = has_references(record.header);
   const bool has_others = renew_references(next.record.header, suite);
   const bool is_told_anew = renew_derived(next.record.header, suite.derived);
+  bool is_renamed = false;  // by a suite of the same hash, of which names are no part
+  for (Json& line : next.record.cases) {
+    const auto found = cases.find(line["case_id"].get<std::string>());
+    if (found == cases.end()) continue;
+    const Json before = line;
+    name_line(line, *found->second);
+    is_renamed = is_renamed || line != before;
+  }
   if (!next.is_changed) {
-    next.is_changed = has_others || is_told_anew;
+    next.is_changed = has_others || is_told_anew || is_renamed;
+    if (is_renamed) next.notes.emplace_back("recorded cases have other names or settings now");
     if (is_told_anew || (has_others && was_known)) {
       next.notes.emplace_back(
           "the suite's references, columns, claims or figures have changed: no case runs again for "

@@ -61,7 +61,9 @@ std::string ratio_table(const std::vector<Json>& lines) {
       table.add({line["name"].get<std::string>(), (*base->second)["name"].get<std::string>(),
                  is_estimated(line["document"]) ? text(kEstimatedMark, shown("median"))
                                                 : text(shown("median"), " ", interval),
-                 is_apart ? "apart" : ratio["rounds"].dump()});
+                 is_apart                         ? "apart"
+                 : is_estimated(line["document"]) ? "-"
+                                                  : ratio["rounds"].dump()});
       has_rows = true;
     }
   }

@@ -42,7 +42,7 @@ Json round_of(const Json& line, int64_t round);
 /// How a run of a case ended.
 struct RoundRun {
   Turn turn;
-  std::string sweep;  ///< when the call began that made it, UTC
+  std::string sweep;  ///< the call that made it, 16 hex digits
   std::string began;  ///< UTC
   Json document;
   ChildResult result;

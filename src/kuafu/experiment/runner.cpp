@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <random>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
+#include "kuafu/base/xxh64.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/outcome.h"
@@ -37,12 +39,19 @@ std::string changed_plugin(const Json& line, const Json& now) {
   return "";
 }
 
+/// 16 hex digits. Moments would not do: two calls may begin in one second.
+std::string drawn_name() {
+  std::random_device random;
+  const uint64_t bits = uint64_t{random()} << 32 | random();
+  return hash_digits(std::to_string(bits));
+}
+
 }  // namespace
 
 Runner::Runner(const Suite& suite, RunnerOptions options)
     : suite_(suite),
       options_(std::move(options)),
-      began_(utc_time()),
+      sweep_(drawn_name()),
       provenance_(provenance()),
       plugins_(plugin_hashes(options_.plugins)) {
   require_recordable(options_.folder);
@@ -240,7 +249,7 @@ std::optional<RoundRun> Runner::run_turn(const Turn& turn, const std::function<b
   if (result.end == ChildResult::End::kCancelled) return std::nullopt;
   const Json document = document_of(c, {result, document_path, command.error_path});
   std::filesystem::remove(document_path);  // run.jsonl has it now
-  return RoundRun{turn, began_, began, document, result};
+  return RoundRun{turn, sweep_, began, document, result};
 }
 
 std::vector<std::string> Runner::words(const Turn& turn, const std::string& case_folder) const {

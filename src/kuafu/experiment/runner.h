@@ -85,7 +85,7 @@ class Runner {
 
   const Suite& suite_;
   RunnerOptions options_;
-  std::string began_;  ///< UTC, of this call
+  std::string sweep_;  ///< this call, told apart from all others
   Json provenance_;    ///< of this program
   Json plugins_;       ///< hash of the bytes of each plug-in's file, by name
   std::optional<FolderLock> lock_;

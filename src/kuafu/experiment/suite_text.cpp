@@ -117,7 +117,10 @@ class Reader : private SuiteValues {
                              std::find(kSections.begin(), kSections.end(), name) == kSections.end();
     require(is_array && !is_misspelt, value.line, "unknown section ", in_quotes(name),
             did_you_mean(name, kSections), " Known are ", join(kSections),
-            ", and arrays of tables such as [[strategy]] whose rows are named settings");
+            ", and arrays of tables such as [[strategy]] whose rows are named settings",
+            is_array && is_misspelt ? " and whose name is no slip of these: more than two letters "
+                                      "from each"
+                                    : "");
     if (name == "case") {
       for (const auto& item : value.items)
         suite_.extra.push_back(bundle(item, "case", Name::kNeeded));

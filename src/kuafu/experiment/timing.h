@@ -34,7 +34,7 @@ struct StepRatio {
 /// equal rounds of two calls may lie days apart.
 struct Pass {
   int64_t round = 0;
-  std::string sweep;  ///< when the call began, UTC; empty in records from before it was told
+  std::string sweep;  ///< the call, 16 hex digits; empty in records from before it was told
 
   auto operator<=>(const Pass&) const = default;
 };

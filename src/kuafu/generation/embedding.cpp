@@ -53,7 +53,10 @@ Embedded embed(Engine& engine, Communicator& world, const TextsToEmbed& what) {
   for (const auto& text_of : what.texts) {
     KUAFU_REQUIRE(std::ssize(text_of) == most || why_no_shorter.empty(), why_no_shorter,
                   ", so that each has model.sequence = ", most, " tokens, and a text has ",
-                  text_of.size(), "; nearest: parallel.tensor.mode = \"1d\"");
+                  text_of.size(), "; nearest: ",
+                  engine.plan().parallel.sequence.mode == sequence_modes::kNone
+                      ? "parallel.tensor.mode = \"1d\""
+                      : "parallel.sequence.mode = \"none\"");
   }
   Embedded made;
   if (world.rank() == 0) made.vectors.resize(what.texts.size());

@@ -174,8 +174,8 @@ Plan plan_of_generation(Plan plan) {
                 join(kinds));
   if (plan.model.has_mixtures()) {
     KUAFU_REQUIRE(plan.model.router != "expert_choice",
-                  "model.router = \"expert_choice\" generates no text: which experts a token meets "
-                  "depends on those behind it; routers that do are top1, top2 and topk");
+                  "model.router = \"expert_choice\": which experts a token meets depends on those "
+                  "behind it, so that it foretells none; routers that do are top1, top2 and topk");
     plan.model.capacity_factor = static_cast<double>(plan.model.experts);
     plan.model.random_second = false;
   }

@@ -19,9 +19,11 @@ constexpr std::string_view kType = "model.dtype";
 
 /// Beyond optimizer.*: which samples a step takes, by which draws, and what else is learned without
 /// other parameters.
-constexpr std::string_view kLearningKeys[] = {
-    "data.kind",     "data.validation",       "data.document_mask", "train.batch", "train.seed",
-    "model.dropout", "model.capacity_factor", "model.balance_loss", "model.z_loss"};
+constexpr std::string_view kLearningKeys[] = {"data.kind",          "data.validation",
+                                              "data.document_mask", "train.batch",
+                                              "train.seed",         "parallel.data.staleness",
+                                              "model.dropout",      "model.capacity_factor",
+                                              "model.balance_loss", "model.z_loss"};
 
 template <size_t n>
 bool contains(const std::string_view (&names)[n], std::string_view name) {

@@ -420,7 +420,8 @@ std::vector<FieldDoc> certificate_fields() {
        "of "
        "it that is missing would be `equal` there; of a scaled certificate also the validation "
        "loss "
-       "of the run, which is compared with nothing. null: there was none"},
+       "of the run, which is compared with nothing; under data.document_mask that no document ends "
+       "inside a window of the steps compared. null: there was none"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.why_far", T::kText, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/parallel/pipeline/analysis.h"
+#include "kuafu/parallel/pipeline/choose.h"
 
 namespace kuafu::pipeline {
 namespace {
@@ -157,6 +159,33 @@ TEST(Schedules, AreRegisteredByName) {
     EXPECT_NO_THROW(validate(entry.make.make(s), s)) << entry.name;
   }
   EXPECT_GE(schedules.entries().size(), 5u);
+}
+
+TEST(Schedules, OfAPluginAreToldByName) {
+  Registry<Schedule> known("schedule");
+  register_schedules(known);
+  Schedule sends = known.find("gpipe"), throws = sends;
+  sends.make = [](PipeShape s) {
+    Timetable t = gpipe(s);
+    t[0].push_back({Op::kSendForward, 0, 0});
+    return t;
+  };
+  throws.make = [](PipeShape) -> Timetable { throw std::runtime_error("no luck"); };
+  known.add("sends", "of a test", sends);
+  known.add("throws", "of a test", throws);
+  const auto words_of = [&](const char* name) -> std::string {
+    try {
+      make_timetable(name, {2, 4, 1}, known);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(words_of("gpipe"), "");
+  const std::string of_sends = words_of("sends");
+  EXPECT_TRUE(of_sends.starts_with("schedule \"sends\", for 2 ranks")) << of_sends;
+  EXPECT_NE(of_sends.find("messages follow from the actions"), std::string::npos) << of_sends;
+  EXPECT_EQ(words_of("throws"), "schedule \"throws\": make threw an exception: no luck");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/proof/box_gathering.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -63,6 +64,13 @@ std::vector<Claim> claims_from(const std::string& words) {
   return claims;
 }
 
+/// Of the two lines that a box of a state is named by: a slot of a parameter, or none.
+std::string words_of(std::string name) {
+  if (name.starts_with('\n')) return name.substr(1);
+  std::replace(name.begin(), name.end(), '\n', ' ');
+  return name;
+}
+
 /// Sends every box from the first rank that holds it to rank 0.
 class Gathering {
  public:
@@ -84,12 +92,12 @@ class Gathering {
         const Claim& claim = claims[i];
         const auto [found, is_new] = first.try_emplace(claim.key(), &claim);
         if (!is_new && copies == Copies::kAreCompared && found->second->hash != claim.hash) {
-          disagree(claim.name, " differs between ranks that hold the same elements");
+          disagree(words_of(claim.name), " differs between ranks that hold the same elements");
         }
         if (!is_new || claim.is_witness) continue;
         const Claim& one = *any.try_emplace(claim.name, &claim).first->second;
         if (one.global != claim.global || one.type != claim.type) {
-          disagree(claim.name, " has another shape or type on another rank");
+          disagree(words_of(claim.name), " has another shape or type on another rank");
           continue;
         }
         elements[claim.name] += volume(claim.place.extent);
@@ -97,7 +105,8 @@ class Gathering {
       }
     }
     for (const auto& [name, count] : elements) {
-      if (count != volume(any.at(name)->global)) disagree(name, " is not whole over all ranks");
+      if (count != volume(any.at(name)->global))
+        disagree(words_of(name), " is not whole over all ranks");
     }
   }
 

@@ -369,6 +369,18 @@ std::string lines_beyond(const std::string& text, const std::string& other) {
   return out;
 }
 
+/// Whether a document ends inside a window of one of these steps, so that a mask hides something.
+bool has_documents(const Dataset& data, const Plan& plan, const std::vector<int64_t>& steps) {
+  return std::ranges::any_of(steps, [&](int64_t step) {
+    const Tokens t = data.train(step * plan.train.batch, plan.train.batch);
+    for (size_t i = 0; i < t.inputs.size(); ++i) {
+      const bool is_last = static_cast<int64_t>(i + 1) % t.sequence == 0;
+      if (!is_last && t.inputs[i] == t.end_token) return true;
+    }
+    return false;
+  });
+}
+
 }  // namespace
 
 void Measure::add(double e, double b, const std::string& name) {
@@ -501,10 +513,15 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   certification.judge(c.native);
   if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;
+  const auto leave_unseen = [&](const char* what) {
+    c.native.unseen += text(c.native.unseen.empty() ? "" : "; ", what);
+  };
   if (c.level == "scaled" && given.validation_loss) {
-    c.native.unseen +=
-        text(c.native.unseen.empty() ? "" : "; ",
-             "the validation loss of the run, which is compared of whole models alone");
+    leave_unseen("the validation loss of the run, which is compared of whole models alone");
+  }
+  if (plan.data.document_mask && c.level == "full" && world.rank() == 0 &&
+      !has_documents(*make_data(plan), plan, c.native.steps)) {
+    leave_unseen("data.document_mask: no document ends inside a window of the steps compared");
   }
   c.conclude();
   return shared(c, world);

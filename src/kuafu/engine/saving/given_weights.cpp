@@ -25,6 +25,20 @@ class Source {
 
   bool has(const Param& param) const { return std::ranges::count(from_.absent, param.name) == 0; }
 
+  /// Says what is read, for room that all of it shares: memory that is new is slower than the disk.
+  void expect(const std::vector<ParamShard>& shards, const Mesh& mesh) {
+    int64_t most = 0;
+    for (const ParamShard& s : shards) {
+      const auto found = by_name_.find(s.param->name);
+      const Slice around = box_around(held_by(s, mesh).inside);
+      if (found == by_name_.end() || around.extent.empty()) continue;
+      most = std::max(most, volume(around.extent) * size_of(found->second->dtype));
+    }
+    most_ = static_cast<size_t>(most);
+  }
+
+  void free() { buffer_ = {}; }
+
   /// The elements that `held` says, into the piece that has them.
   void fill(const Tensor& piece, const HeldElements& held) {
     const Param& param = *held.param;
@@ -42,7 +56,8 @@ class Source {
       return;
     }
     const auto bytes = static_cast<size_t>(volume(around.extent) * size_of(type));
-    buffer_.resize(std::max(buffer_.size(), bytes));
+    if (buffer_.empty()) buffer_.resize(most_);
+    KUAFU_CHECK(bytes <= most_, param.name, " of ", bytes, " bytes, room for ", most_);
     from_.read(param.name, around, buffer_.data());
     const Tensor read = at::from_blob(buffer_.data(), around.extent, scalar_type(type));
     for (size_t b = 0; b < held.boxes.size(); ++b) {
@@ -84,7 +99,8 @@ class Source {
 
   const NamedWeights& from_;
   std::map<std::string, const TensorBytes*> by_name_;
-  std::vector<char> buffer_;  // kept: memory that is new is slower than the disk
+  size_t most_ = 0;
+  std::vector<char> buffer_;
 };
 
 void load(const NamedWeights& weights, Engine& engine) {
@@ -92,9 +108,11 @@ void load(const NamedWeights& weights, Engine& engine) {
   const at::NoGradGuard no_grad;
   Source source(weights);
   const std::vector<ParamShard> shards = engine.shards();
+  source.expect(shards, engine.mesh());
   for (const ParamShard& s : shards) {
     if (source.has(*s.param)) source.fill(s.value, held_by(s, engine.mesh()));
   }
+  source.free();
   engine.optimizer().begin(shards, 0);
   const OptimizerState state = engine.optimizer().state();
   // Of half precision, whose masters are finer than what they are masters of.

@@ -68,6 +68,12 @@ void check_has_rows(const Timetable& t, PipeShape s, const std::vector<int>& lin
 void check_runs(const Timetable& t, PipeShape s, const std::string& source,
                 const std::vector<int>& lines) {
   try {
+    for (const Row& row : t) {
+      for (const Action& a : row) {
+        KUAFU_REQUIRE(!is_message(a.op), "it lists ", to_string(a),
+                      ", and messages follow from the actions: leave them out");
+      }
+    }
     check_has_rows(t, s, lines);
     const PipeShape own = shape_of(t);
     KUAFU_REQUIRE(own == s, "it is made for ", own.ranks, " ranks, ", own.chunks,
@@ -78,6 +84,19 @@ void check_runs(const Timetable& t, PipeShape s, const std::string& source,
     throw ConfigError(text(source, ", for ", s.ranks, " ranks, ", s.chunks,
                            s.chunks == 1 ? " stage" : " stages", " a rank and ", s.micro_batches,
                            " micro-batches: ", e.what()));
+  }
+}
+
+/// That of a registry, whose errors are told with its name.
+Timetable made_by(const std::string& schedule, PipeShape s, const Registry<Schedule>& known) {
+  const Schedule& one = known.find(schedule);
+  try {
+    return one.make(s);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw ConfigError(
+        text("schedule ", in_quotes(schedule), ": make threw an exception: ", e.what()));
   }
 }
 
@@ -114,7 +133,7 @@ Timetable make_timetable(const std::string& schedule, PipeShape s,
                          const Registry<Schedule>& known) {
   check_schedule_name(schedule, known.names());
   const bool is_named = known.contains(schedule);
-  const Timetable t = is_named ? known.find(schedule).make(s) : load_timetable(schedule);
+  const Timetable t = is_named ? made_by(schedule, s, known) : load_timetable(schedule);
   if (!builtin_schedules().contains(schedule)) {
     check_runs(t, s, is_named ? text("schedule ", in_quotes(schedule)) : schedule,
                is_named ? std::vector<int>() : lines_of_rows(read_file(schedule, "schedule")));
