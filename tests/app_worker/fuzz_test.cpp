@@ -87,6 +87,16 @@ TEST(Fuzz, GoesOnBehindWhatTheFolderHoldsWithAnyNumberOfJobs) {
   ASSERT_EQ(run("9", "1", whole), 0);
   EXPECT_EQ(result_in(out), result_in(whole));
   EXPECT_EQ(result_in(out)["plan_endings"].get<std::string>().size(), 9u);
+  // What contradicts itself is no record.
+  const std::string sound = tests::content_of(out + "/result.json");
+  for (const char* key : {"plan_worlds", "plan_endings", "plans"}) {
+    Json damaged = Json::parse(sound);
+    damaged[key] =
+        damaged[key].is_string() ? Json(damaged[key].get<std::string>().substr(0, 5)) : Json(8);
+    std::ofstream(out + "/result.json") << damaged.dump();
+    EXPECT_EQ(run("9", "1", out), 2) << key;
+  }
+  std::ofstream(out + "/result.json") << sound;
   // The page tells the call that goes on there, and how often each ending was met: 9 in all.
   const std::string page = tests::content_of(out + "/README.md");
   EXPECT_NE(page.find("--plans 9 --seconds 7200 --seed 3 --ranks 8 --jobs 2 --world threads"),

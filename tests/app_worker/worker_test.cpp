@@ -394,6 +394,18 @@ TEST(Worker, FrontierNamesTheKeyNearestToOneThatIsNone) {
       << ended.output;
 }
 
+// A key whose least value is above 1 is not tried below it.
+TEST(Worker, TheFrontierBeginsAtTheLeastValueOfItsKey) {
+  const tests::Folder folder;
+  const tests::Ended ended =
+      tests::Child({tests::built("bin/kuafu-worker"), "frontier",
+                    folder.write("plan.toml", kSmallPlan), "--set", "memory.device=1kB", "--set",
+                    "data.kind=synthetic", "--vary", "model.vocab", "--max", "100"})
+          .wait();
+  EXPECT_EQ(ended.code, kOutOfMemory) << ended.output;
+  EXPECT_NE(ended.output.find("no legal value up to 100 fits"), std::string::npos) << ended.output;
+}
+
 // One step would end before there is optimizer state beside the activations.
 TEST(Worker, TheFrontierIsThatOfATrainingHoweverFewItsSteps) {
   const tests::Folder folder;

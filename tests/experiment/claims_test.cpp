@@ -187,6 +187,23 @@ TEST_F(Derivation, ARecordedCaseIsCalledWhatTheSuiteCallsItNow) {
   EXPECT_EQ(renamed, before.cases.size());
 }
 
+TEST_F(Derivation, ARowThatIsRenamedNamesRecordedCasesAnew) {
+  read("");
+  std::string renamed = kSweep;
+  renamed.replace(renamed.find("\"data\""), 6, "\"replicas\"");
+  const Suite now = parse_suite(renamed, "s.toml");
+  EXPECT_EQ(now.hash, suite_.hash);  // the same work
+  const Membership member = taken_up(record_, now, "out");
+  EXPECT_TRUE(member.is_changed);
+  for (size_t i = 0; i < now.cases.size(); ++i) {
+    EXPECT_EQ(member.record.cases.at(i)["name"], now.cases[i].name);
+    for (const auto& [key, value] : now.cases[i].settings) {
+      EXPECT_EQ(member.record.cases[i]["settings"][key], value) << key;
+    }
+  }
+  EXPECT_FALSE(taken_up(member.record, now, "out").is_changed);
+}
+
 TEST_F(Derivation, FiguresHavePointsWithUnitsAndReach) {
   read(
       "[[figure]]\nkind = \"line\"\nx = \"ranks\"\ny = \"step_time_s.median\"\n"

@@ -138,9 +138,24 @@ class Rounds(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             run = record.read_run(synthetic.write(Path(folder), lines))
         self.assertEqual({(r.rounds, r.is_apart) for r in ratios.ratios(run)}, {(0, True)})
+        for r in ratios.ratios(run):    # as `kuafu suite` prints it: errors of both, together
+            half = math.hypot(*(math.log(high / low) / 2 for low, high in (r.case.step.interval, r.base.step.interval)))
+            self.assertAlmostEqual(math.log(r.speed_interval[1] / r.speed), half)
+            self.assertAlmostEqual(r.speed, r.base.step.median / r.case.step.median)
         self.assertIn(", apart</small>", ratios.section(run))
         for said in (ratios.section(run), " ".join(text_report.text([run], ["run"], 100).split())):
             self.assertIn(ratios.APART, said)
+
+    def test_an_axis_may_be_called_as_a_table_of_the_plan_is(self):
+        lines = [x for x in with_baselines() if not x.get("settings", {}).get("baseline")]
+        cases = [x for x in lines if x.get("kind") == "case"]
+        for line in cases:
+            line["settings"]["model"] = "a row"
+        del cases[-1]["settings"]["model"]      # a [[case]], which has none
+        with tempfile.TemporaryDirectory() as folder:
+            run = record.read_run(synthetic.write(Path(folder), lines))
+            self.assertIsNone(run.cases[-1].setting("model"))
+            self.assertIn(run.cases[-1].name, text_report.text([run], ["run"], 200))
 
     def test_no_ratio_is_said_where_no_baseline_finished(self):
         lines = with_baselines()
