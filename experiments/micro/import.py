@@ -75,7 +75,7 @@ def seconds_of_init(bin: Path, folder: Path) -> float:
     done = subprocess.run([bin / "micro_init", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
-    return float(done.stdout)
+    return float(done.stdout.split()[0])
 
 
 def timed(folder: Path, what) -> float:

@@ -2,7 +2,7 @@
 //
 // How long an engine on one rank takes to read the weights of a folder of transformers, as `--init` does.
 //
-//   micro_init DIR       prints seconds, of reading alone: the folder is open and the model made before.
+//   micro_init DIR       prints seconds of reading alone, and its commit: the folder is open and the model made before.
 //                        Every element is compared with a second reading of its tensor by itself.
 // Called by experiments/micro/import.py.
 
@@ -12,6 +12,7 @@
 #include <iostream>
 #include <map>
 
+#include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/comm/worlds.h"
@@ -71,7 +72,8 @@ int main(int argc, char** argv) {
   kuafu::initialise_tensors();
   try {
     KUAFU_REQUIRE(argc == 2, "micro_init takes one folder");
-    std::cout << kuafu::seconds_to_read(argv[1]) << std::endl;
+    std::cout << kuafu::seconds_to_read(argv[1]) << " s, by " << kuafu::git_state().commit
+              << std::endl;
     return 0;
   } catch (const std::exception& e) {
     std::cerr << "micro_init: " << e.what() << std::endl;
