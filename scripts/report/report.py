@@ -113,10 +113,19 @@ def _finished(run):
                                  "draw; the reasons are in its run.jsonl and in `kuafu report --text`")
 
 
+def _require_no_links(folder):
+    """What is drawn lies in the folder that was named: a link in it, of whoever made it, leads elsewhere."""
+    for path in (folder, *(folder.iterdir() if folder.is_dir() else ())):
+        if path.is_symlink():
+            raise record.RecordError(f"'{path}' is a link, and figures are written into no other folder; remove it, or give --out "
+                                     "another folder")
+
+
 def draw_report(runs, labels, out):
     """Writes figures and page into `out`, returns the path of report.html."""
     for run in runs:
         _finished(run)
+    _require_no_links(out / "figures")
     is_one = len(runs) == 1
     drawings = (figures.FIGURES | tiers.FIGURES | steps.FIGURES | noise.FIGURES | layer_maps.drawings(runs[0]) | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
                 else side_by_side.figures(runs, labels))

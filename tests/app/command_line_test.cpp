@@ -198,13 +198,14 @@ TEST(Front, RefusesToWriteOverWhatItReads) {
   const TemporaryFolder folder;
   const std::string plan = folder / "plan.toml", corpus = folder / "c.csv", so = folder / "a.so",
                     rows = folder / "rows.csv", from = folder / "saved",
-                    record = folder / "run.jsonl", link = folder / "link.json";
+                    record = folder / "run.jsonl", hdf5 = folder / "results.h5",
+                    link = folder / "link.json";
   const std::string toml = "data.path = \"" + corpus + "\"\n";
   std::filesystem::create_directory(from);
   const std::string shard = from + "/shard", runs = folder / "runs";
   const std::string index = runs + "/step-00000002/index.json";
   std::filesystem::create_directories(runs + "/step-00000002");
-  for (const std::string& file : {corpus, so, rows, shard, record, index})
+  for (const std::string& file : {corpus, so, rows, shard, record, hdf5, index})
     test::write_text(file, file);
   test::write_text(plan, toml);
   std::filesystem::create_symlink(plan, link);
@@ -225,6 +226,8 @@ TEST(Front, RefusesToWriteOverWhatItReads) {
         {{"run", plan, "--from", from, "--checkpoint", "x", "--json", shard}, "over --from"},
         {{"run", plan, "--checkpoint", runs, "--resume", "--json", index}, "over a checkpoint"},
         {{"report", folder.path(), "--csv", record}, "would write over the record"},
+        {{"report", folder.path(), "--junit", hdf5},
+         "--junit " + hdf5 + " would write over the record"},
         {{"report", folder.path(), "--suite", plan, "--csv", plan}, "would write over --suite"},
         {{"run", plan, "--log", "x.csv", "--tensorboard", "./x.csv"},
          "--log and --tensorboard both write ./x.csv"},

@@ -8,8 +8,6 @@
 #include <pty.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +18,7 @@
 #include <sstream>
 
 #include "kuafu/base/build_info.h"
-#include "kuafu/base/xxh64.h"
+#include "kuafu/record/file_claim.h"
 #include "tests/app_worker/process.h"
 
 namespace kuafu {
@@ -232,39 +230,42 @@ bool has_open(int pid, const std::string& name) {
   return false;
 }
 
-/// The socket whose name stands for a log: who has it writes the log.
-File claim_of(const std::string& log) {
-  const std::string name = "kuafu-log-" + hash_digits(log);
-  sockaddr_un at{};
-  at.sun_family = AF_UNIX;
-  std::copy(name.begin(), name.end(), at.sun_path + 1);
-  File socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(::bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&at), size), 0);
-  return socket;
-}
-
 TEST(Watching, ALogThatAnotherRunWritesIsRefused) {
   const tests::Folder folder;
   const std::string log = std::filesystem::canonical(folder.path(".")) / "a.csv";
-  const File other = claim_of(log);
+  const FileClaim other("--log", log);
   const Ended refused = tests::Child(worker(folder, {"--log", log})).wait();
   EXPECT_EQ(refused.code, 2) << refused.output;
   EXPECT_NE(refused.output.find("a.csv: another run writes it"), std::string::npos)
       << refused.output;
 }
 
+TEST(Watching, ADocumentThatAnotherRunWritesIsRefusedUntouched) {
+  const tests::Folder folder;
+  const std::string document = folder.write("run.json", "{}");
+  FileClaim other("--json", document);
+  const Arguments run = {tests::built("bin/kuafu"), "run",
+                         folder.write("plan.toml", tests::kSmallPlan), "--json", document};
+  const Ended refused = tests::Child(run).wait();
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("run.json: another run writes it"), std::string::npos)
+      << refused.output;
+  EXPECT_EQ(content_of(document), "{}");
+  other = FileClaim();
+  EXPECT_EQ(tests::Child(run).wait().code, kOk);
+}
+
 // Its rows were not there when this run looked first, and are there when that one has ended.
 TEST(Watching, ALogThatAnotherRunWroteMeanwhileIsKept) {
   const tests::Folder folder;
   const std::string log = std::filesystem::canonical(folder.path(".")) / "a.csv";
-  File other = claim_of(log);
+  FileClaim other("--log", log);
   tests::Child child(worker(folder, {"--log", log}));
   ASSERT_TRUE(
       tests::eventually([&] { return has_open(child.pid(), "socket:"); }, std::chrono::seconds(60)))
       << child.output();
   folder.write("a.csv", "step,loss\n1,2\n");
-  other = File();
+  other = FileClaim();
   const Ended refused = child.wait();
   EXPECT_EQ(refused.code, 2) << refused.output;
   EXPECT_NE(refused.output.find("there is one already"), std::string::npos) << refused.output;

@@ -660,7 +660,7 @@ TEST(Plugin, ThatCrashesInACommandIsTold) {
                         "--plugin", plugin}))
           .wait();
   EXPECT_EQ(ended.code, -SIGSEGV) << ended.output;
-  EXPECT_NE(ended.output.find("kuafu: failed: the program crashed (SIGSEGV, a wrong access to "
+  EXPECT_NE(ended.output.find("kuafu: the program crashed (SIGSEGV, a wrong access to "
                               "memory); plug-ins given: " +
                               plugin + "\n"),
             std::string::npos)

@@ -30,6 +30,16 @@ TEST_F(Derivation, ClaimsHoldOrFailInEachCase) {
   EXPECT_EQ(results_[0].checked, 2);
 }
 
+TEST_F(Derivation, ClaimsThatTimesDoNotDecideTellTheirUnits) {
+  EXPECT_EQ(verdict("step_time_s.median < 1.05 * at(batch = 8, step_time_s.median)",
+                    "where = { name = \"one rank, batch 8\" }\n"),
+            "unresolved");
+  EXPECT_EQ(
+      results_[0].open.at(0),
+      "one rank, batch 8: undecided within the 95 % intervals: 80 ms (72 ms to 88 ms) < 84 ms "
+      "(75.6 ms to 92.4 ms)");
+}
+
 TEST_F(Derivation, ClaimsTellCasesInTheOrderOfTheSuiteWhereItsFileIsGone) {
   read("");
   std::swap(record_.cases[2], record_.cases[4]);  // as they ended

@@ -62,6 +62,9 @@ TEST(DerivedErrors, OfClaims) {
   expect_derived_error(claim + "\"ranks > 1\"\n" + claim + "\"ranks > 2\"\n",
                        {"dir/s.toml:16", "a claim above has this name"});
   expect_derived_error(claim + "\"ranks + 1\"\n", {"true or false", "ranks + 1"});
+  expect_derived_error(claim + "\"ranks > 0\"\nwhere = \"strategy != 'one rnk'\"\n",
+                       {"where", "no case has strategy = \"one rnk\"", "\"one rank\""});
+  expect_derived_error(claim + "\"strategy == 'date' or ranks > 0\"\n", {"did you mean \"data\""});
   for (const char* constant : {"at(ranks = 1, 2)", "all(2)", "ranks and ranks > 1", "not ranks",
                                "loss.last", "train.batch", "min(1, 2)", "'yes'"}) {
     expect_derived_error(claim + "\"" + constant + "\"\n",

@@ -462,6 +462,22 @@ train.batch = [8, 16, 32]
             std::string::npos);
 }
 
+TEST(Suite, FiltersByTheLastWordOfAKeyThatSomeCasesLeaveAtItsDefault) {
+  const Suite suite = parse_suite(kSuiteHead + R"([[case]]
+name = "eight"
+[[case]]
+name = "sixteen"
+train.batch = 16
+[[case]]
+name = "eight again"
+train.batch = 8
+optimizer.lr = 0.5
+)",
+                                  "s.toml");
+  EXPECT_EQ(names(filtered(suite.cases, {{"batch", "8"}})),
+            (std::vector<std::string>{"eight", "eight again"}));
+}
+
 TEST(Suite, PlacesDataBesideItsFileAndThatOfSetBesideTheCaller) {
   const test::TemporaryFolder folder;
   test::write_text(folder / "corpus.txt", "words of a corpus");

@@ -74,6 +74,22 @@ class Outputs(Folder):
         self.assertIn("cases.csv': No space left on device", err)
         self.assertEqual(list(self.root.glob("cases.csv*")), [])
 
+    def test_a_link_among_the_figures_leads_nowhere(self):
+        synthetic.write(self.folder, synthetic.few(1))
+        elsewhere = self.root / "elsewhere"
+        elsewhere.mkdir()
+        figures = self.folder / "figures"
+        figures.symlink_to(elsewhere)
+        code, _, err = run_main(self.folder)
+        self.assertEqual((code, list(elsewhere.iterdir())), (2, []))
+        self.assertIn(f"'{figures}' is a link", err)
+        figures.unlink()
+        figures.mkdir()
+        (figures / "loss.svg").symlink_to(elsewhere / "loss.svg")
+        code, _, err = run_main(self.folder)
+        self.assertEqual((code, list(elsewhere.iterdir())), (2, []))
+        self.assertIn("loss.svg' is a link", err)
+
     def test_an_interrupt_is_quiet(self):
         synthetic.write(self.folder, synthetic.few(1))
         with mock.patch.object(record, "read_run", side_effect=KeyboardInterrupt):

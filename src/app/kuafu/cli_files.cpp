@@ -11,6 +11,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/record/hdf5.h"
 #include "kuafu/record/run_log.h"
 
 namespace kuafu {
@@ -112,7 +113,8 @@ std::vector<Named> files_read(const CLI::App& app) {
   }
   if (app.get_name() != "report") return read;
   for (const std::string& folder : given_to(app, "folder")) {
-    read.push_back({"the record", text(folder, "/", kRunFile)});
+    for (const char* file : {kRunFile, kHdf5File})
+      read.push_back({"the record", text(folder, "/", file)});
   }
   return read;
 }

@@ -31,6 +31,7 @@
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/experiment/verdict.h"
+#include "kuafu/record/file_claim.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/kept_results.h"
@@ -417,6 +418,13 @@ WorkerEnd end_of_worker(const std::vector<std::string>& words,
   return end;
 }
 
+/// Two runs that write one document at once would each tell the end of the other: the second is
+/// refused before it touches it.
+FileClaim claim_document(const std::string& json) {
+  const bool is_rank_0 = launched_rank().value_or(LaunchedRank{}).rank == 0;
+  return {"--json", is_rank_0 ? json : ""};
+}
+
 }  // namespace
 
 void write_failure(const WorkerCall& call, const std::string& status, const std::string& reason) {
@@ -432,6 +440,7 @@ void write_failure(const WorkerCall& call, const std::string& status, const std:
 }
 
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, Guarded what) {
+  const FileClaim claim = claim_document(call.json);
   const Version before = version_of(call.json);
   is_launcher = call.world == worlds::kMpi && !launched_rank();
   std::optional<LaunchFolders> folders;
@@ -508,6 +517,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, G
 }
 
 int run_conformance(const std::vector<std::string>& words, const std::string& json) {
+  const FileClaim claim = claim_document(json);
   const Version before = version_of(json);
   const KeptResults kept;
   const int status = end_of_worker(words).status;

@@ -60,7 +60,7 @@ class Line {
 
 void tell(int number) {
   Line line;
-  line.add("kuafu: failed: the program crashed (");
+  line.add("kuafu: the program crashed (");
   for (const Crash& crash : kCrashes) {
     if (crash.number == number) line.add(crash.words);
   }

@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/run_files.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <set>
 #include <sstream>
 #include <system_error>
-#include <thread>
 
 #include "app/worker/document.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
-#include "kuafu/base/xxh64.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/trace_file.h"
 #include "kuafu/record/trace_reader.h"
@@ -65,24 +56,7 @@ void RunFiles::attempt(const std::function<void()>& write) {
   }
 }
 
-void RunFiles::claim_log() {
-  if (options_.log_file.empty()) return;
-  std::error_code error;  // then the name as it was given
-  const std::string file = std::filesystem::weakly_canonical(options_.log_file, error).string();
-  const std::string name = "kuafu-log-" + hash_digits(error ? options_.log_file : file);
-  sockaddr_un at{};
-  at.sun_family = AF_UNIX;  // a name without a file, which ends with its socket
-  std::copy(name.begin(), name.end(), at.sun_path + 1);
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  claim_ = File(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!claim_.is_open()) return;
-  for (int waited = 0; ::bind(claim_.descriptor(), reinterpret_cast<sockaddr*>(&at), size) != 0;) {
-    if (errno != EADDRINUSE) return;
-    KUAFU_REQUIRE(++waited < 30, "--log ", options_.log_file, ": another run writes it; give ",
-                  "another name, or wait until that run has ended");
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-}
+void RunFiles::claim_log() { claim_ = FileClaim("--log", options_.log_file); }
 
 void RunFiles::drop_older_document() {
   std::error_code error;  // where it cannot go, it cannot be replaced, which will be told

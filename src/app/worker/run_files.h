@@ -10,7 +10,7 @@
 
 #include "app/worker/options.h"
 #include "kuafu/base/trace.h"
-#include "kuafu/record/files.h"
+#include "kuafu/record/file_claim.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -23,8 +23,7 @@ class RunFiles {
   explicit RunFiles(const WorkerOptions& options) : options_(options) {}
 
   bool is_traced() const { return !options_.trace_file.empty() || !options_.timeline_file.empty(); }
-  /// Nobody else on this machine writes the table of --log while this process lives. Waits for the end
-  /// of a run that was killed. Throws ConfigError where another has it.
+  /// Nobody else on this machine writes the table of --log while this process lives (FileClaim).
   void claim_log();
   /// The document of an earlier run goes: whatever ends this one, it is none of its results.
   void drop_older_document();
@@ -45,7 +44,7 @@ class RunFiles {
 
  private:
   const WorkerOptions& options_;
-  File claim_;  ///< a socket with the name of the log
+  FileClaim claim_;  ///< of the log
   std::mutex mutex_;
   std::set<std::string> told_;
   std::atomic<bool> is_incomplete_ = false;

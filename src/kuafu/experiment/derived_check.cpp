@@ -165,7 +165,8 @@ class Checker {
       if (is_text_field(name.word)) {
         require(is_text, where, ": ", name.word, " is a text; compare it with one in quotes, not ",
                 given);
-        if (name.word == "status") check_value(name.word, literal.value.json(), where);
+        if (node.word == "==" || node.word == "!=" || name.word == "status")
+          check_value(name.word, literal.value.json(), where);
       } else if (is_number_field(name.word)) {
         require(!is_text, where, ": ", name.word,
                 " is a number; compare it with one, not the text ", given);
@@ -215,7 +216,7 @@ class Checker {
     if (is_one_of(key, columns_) || !is_decided) return;
     std::vector<std::string> there;
     for (const Case& c : cases_) {
-      const auto own = case_value(c, key);
+      const auto own = case_value(c, named_in_full(key, settings_));
       if (!own) continue;
       if (*own == plain_text(value)) return;
       if (!is_one_of(*own, there)) there.push_back(*own);

@@ -325,6 +325,13 @@ std::string last_word(const std::string& key) {
   return dot == std::string::npos ? key : key.substr(dot + 1);
 }
 
+std::string named_in_full(const std::string& name, const std::vector<std::string>& keys) {
+  if (std::find(keys.begin(), keys.end(), name) != keys.end()) return name;
+  const auto known = std::find_if(keys.begin(), keys.end(),
+                                  [&](const std::string& key) { return last_word(key) == name; });
+  return known == keys.end() ? name : *known;
+}
+
 std::string plain_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }

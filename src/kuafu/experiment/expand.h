@@ -34,6 +34,10 @@ const Json* find_setting(const Settings& settings, const std::string& key);
 /// The last word of a dotted key.
 std::string last_word(const std::string& key);
 
+/// The one of `keys` that `name` is, or whose last word it is; `name` where it is none. So a case that
+/// leaves a varied key at its default is asked for the same key as those that set it.
+std::string named_in_full(const std::string& name, const std::vector<std::string>& keys);
+
 /// A single value as people write it: texts without quotes.
 std::string plain_text(const Json& value);
 

@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/expand.h"
 
 namespace kuafu {
 namespace {
@@ -74,7 +75,8 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
                            std::string_view option) {
   std::vector<size_t> kept(from.size);
   std::iota(kept.begin(), kept.end(), size_t{0});
-  for (const auto& [key, wanted] : filters) {
+  for (const auto& [given, wanted] : filters) {
+    const std::string key = named_in_full(given, from.keys);
     std::vector<std::string> values;  // of all, so that a list may name what another filter drops
     for (size_t i = 0; i < from.size; ++i) {
       const auto value = from.value(i, key);
@@ -82,13 +84,13 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
         values.push_back(*value);
       }
     }
-    KUAFU_REQUIRE(!values.empty(), option, " ", key, "=", wanted, ": no case has the key ",
-                  in_quotes(key), did_you_mean(key, from.keys), " The cases differ in ",
+    KUAFU_REQUIRE(!values.empty(), option, " ", given, "=", wanted, ": no case has the key ",
+                  in_quotes(given), did_you_mean(given, from.keys), " The cases differ in ",
                   join(from.keys));
     const std::vector<std::string> patterns = patterns_of(wanted, values);
     for (const std::string& pattern : patterns) {
-      KUAFU_REQUIRE(has(values, pattern), option, " ", key, "=", wanted, ": no case has ", key,
-                    " = ", in_quotes(pattern), did_you_mean(pattern, values), " ", key, " is ",
+      KUAFU_REQUIRE(has(values, pattern), option, " ", given, "=", wanted, ": no case has ", given,
+                    " = ", in_quotes(pattern), did_you_mean(pattern, values), " ", given, " is ",
                     join_or(values));
     }
     std::erase_if(kept, [&](size_t i) {
@@ -96,7 +98,7 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
       return !value || std::none_of(patterns.begin(), patterns.end(),
                                     [&](const auto& pattern) { return is_meant(*value, pattern); });
     });
-    KUAFU_REQUIRE(!kept.empty(), option, " ", key, "=", wanted,
+    KUAFU_REQUIRE(!kept.empty(), option, " ", given, "=", wanted,
                   ": no case is left: none has this beside what the filters before it ask for");
   }
   return kept;

@@ -95,12 +95,13 @@ class Evaluator {
   Value of_comparison(const FormulaNode& node, const Value& a, const Value& b,
                       const FormulaScope& scope) const {
     const auto both_sides = paired(node, a, b, scope);
-    if (!both_sides) return comparison(node.word, a, b, tolerance_);
-    const bool is_ratio = both_sides->scale == Scale::kRatio;
-    const Value right = is_ratio ? Value::whole(1) : Value::real(b.number);
-    const Value left = is_ratio ? both_sides->value : arithmetic("+", both_sides->value, right);
+    const bool is_ratio = both_sides && both_sides->scale == Scale::kRatio;
+    const Value right = !both_sides ? b : is_ratio ? Value::whole(1) : Value::real(b.number);
+    const Value left = !both_sides ? a
+                       : is_ratio  ? both_sides->value
+                                   : arithmetic("+", both_sides->value, right);
     const Value decided = comparison(node.word, left, right, tolerance_);
-    if (!decided.is_absent()) return decided;
+    if (!decided.is_absent() || !a.is_number() || !b.is_number()) return decided;
     return Value::absent(
         text("undecided within the 95 % intervals: ", shown(node, a, b, both_sides, scope)));
   }

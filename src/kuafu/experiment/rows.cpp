@@ -145,6 +145,9 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
   }
   sound_ = std::make_shared<const std::vector<size_t>>(std::move(sound));
   for (const Row& row : rows_) {
+    for (const auto& [key, value] : row.settings) {
+      if (std::find(keys_.begin(), keys_.end(), key) == keys_.end()) keys_.push_back(key);
+    }
     const Json rounds = row.line == nullptr ? Json() : value_at(*row.line, "rounds");
     for (const Json& round : rounds) passes_.insert(pass_of(round));
   }
@@ -216,7 +219,8 @@ Value Rows::field(const Row& row, const std::string& name, Reading reading,
 /// Of the plan as it ran, else as it is planned, else of the setting.
 Value Rows::plan_value(size_t index, const std::string& name) const {
   const Row& row = rows_[index];
-  const std::string key = whole_key(name.starts_with("plan.") ? name.substr(5) : name);
+  const std::string key =
+      whole_key(name.starts_with("plan.") ? name.substr(5) : named_in_full(name, keys_));
   if (row.line != nullptr) {
     const Json recorded = value_at((*row.line)["document"], "plan." + key);
     if (!recorded.is_null()) return Value::of(recorded, name);

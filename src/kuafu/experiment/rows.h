@@ -105,7 +105,8 @@ class Rows {
   std::vector<Formula> formulas_;  ///< of the columns
   int64_t num_unknown_ = 0;
   Among sound_;
-  std::set<Pass> passes_;  ///< of all cases
+  std::set<Pass> passes_;          ///< of all cases
+  std::vector<std::string> keys_;  ///< of all settings
   /// Values that were asked for, by pass, column and row.
   struct Known {
     Value value;
