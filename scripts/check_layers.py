@@ -52,8 +52,8 @@ ALLOWED = {
     # A second opinion on everything above: it may see what a plan says and nothing of what runs it.
     "oracle": ("base", "plan", "dataset"),
     "engine": GLUE + SCHEMES + REPLICAS + ("model", "oracle"),
-    "generation": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine"),
     "simulate": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine"),
+    "generation": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
     "conformance": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.

@@ -59,6 +59,7 @@ TIMED = [
      f"{BIN}/micro_step predict --rounds 3 --json results/benchmarks/predicted-h1024.json"),
     ("benchmarks/overhead-h1024.json", 25,
      f"{BIN}/micro_step profile --rounds 2 --sequence 1024 --batch 4 --json results/benchmarks/overhead-h1024.json"),
+    ("generation/result.json", 6, f"{PYTHON} experiments/generation/run.py"),
     ("offload_baselines/result.json", 12, f"{PYTHON} experiments/offload_baselines/run.py"),
     ("gemini/existence.json", 15, "mkdir -p results/gemini && build/release/bin/kuafu run experiments/gemini/existence.toml --certify "
                                   "--certify-memory 6GB --json results/gemini/existence.json"),

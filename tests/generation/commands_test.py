@@ -117,12 +117,49 @@ class Commands(Trained):
 
         self.assertIsNone(moved(5))
         for ranks in (1, 2):
-            tiers = ["memory.policy=host", "memory.chunk_size=4096", f"parallel.data={ranks}", "train.batch=2"]
-            three, five = (moved(n, *tiers)["to_device_bytes"] for n in (3, 5))
-            self.assertEqual(len(five), ranks)
-            for a, b in zip(three, five):    # as many forwards, each of all weights
-                self.assertGreater(a, 0)
-                self.assertEqual(a * 5, b * 3)
+            tiers = ["memory.policy=host", "memory.chunk_size=4096", "memory.prefetch=0", f"parallel.data={ranks}", "train.batch=2"]
+            one, three, five, seven = (moved(n, *tiers)["to_device_bytes"] for n in (1, 3, 5, 7))
+            self.assertEqual(len(one), ranks)
+            for a, b, c, d in zip(one, three, five, seven):    # each forward brings the same, but that the head's table stays for the next
+                self.assertGreater(c - b, a)
+                self.assertLess(c - b, 2 * a)
+                self.assertEqual(d - c, c - b)
+
+    def test_what_a_simulated_world_foretells_is_what_moves(self):
+        out = self.path("moved.json")
+        keep = [w for s in [*page.SMALL, *MODEL, "memory.policy=static", "memory.chunk_size=4096", "memory.device=300KB", "train.batch=3"] for w in ("--set", s)]
+        for cache in ("on", "host", "off"):
+            asked = ["generate", "/dev/null", *keep, "--tokens", "7", "--cache", cache, "--json", out]
+            page.kuafu(*asked, *self.prompts(["a prompt", "b", "ccc"]))
+            with open(out, encoding="utf-8") as file:
+                real = json.load(file)
+            said = page.kuafu(*asked, "--world", "simulated", "--prompt-tokens", "8")
+            with open(out, encoding="utf-8") as file:
+                foretold = json.load(file)
+            self.assertEqual(foretold["moves"]["to_device_bytes"], real["moves"]["to_device_bytes"], cache)
+            self.assertEqual(foretold["generation"]["cache_bytes"], real["generation"]["cache_bytes"])
+            self.assertEqual((foretold["generation"]["cache"], foretold["generation"]["tokens"]), (cache, 21))
+            self.assertIn("simulated: 3 prompts of 8 tokens, 7 tokens of each", said)
+            if cache == "host":
+                for name in ("cache_to_device_bytes", "cache_to_host_bytes"):
+                    self.assertEqual(foretold["moves"][name], real["moves"][name])
+        for words, says in ((["--prompt-tokens", "30"], "--prompt-tokens 30: allowed: 1 to 29"), ([], "reads no text; give --prompt-tokens N"),
+                            (["--prompt-tokens", "5", "--prompt", "a"], "neither --prompt nor --file")):
+            self.assertIn(says, page.kuafu("generate", "/dev/null", *keep, "--world", "simulated", *words, code=2))
+
+    def test_a_plug_ins_model_generates_without_a_cache(self):
+        out = self.path("made.json")
+        plugin = os.path.join(os.environ["KUAFU_BINARY_DIR"], "plugins", "macaron.so")
+        keys = [w for s in [*page.SMALL, *MODEL, "model.kind=macaron"] for w in ("--set", s)]
+        asked = ["generate", "/dev/null", *keys, "--plugin", plugin, "--prompt", "hello", "--tokens", "6", "--json", out]
+        tokens = []
+        for plan in ([], PLANS[0], PLANS[3]):
+            page.kuafu(*asked, *(w for s in plan for w in ("--set", s)))
+            with open(out, encoding="utf-8") as file:
+                made = json.load(file)["generation"]
+            self.assertIn('model.kind = "macaron" is a plug-in\'s', made["cache"])
+            tokens.append(made["prompts"][0]["tokens"])
+        self.assertEqual(tokens, [tokens[0]] * 3)
 
     def test_fit_takes_the_most_prompts_that_the_device_holds(self):
         texts = self.prompts(["the 1th", "line of", "a text", "model", "learns", "small", "that", "the 9th"])
@@ -251,14 +288,16 @@ class Commands(Trained):
             ([*hello, "--temperature", "1", "--top-k", "0"], (), "--top-k 0: allowed"),
             ([*hello, "--top-k", "3"], (), "--top-k has no effect without --temperature"),
             ([*hello, "--tokens", "0"], (), "--tokens 0: allowed"), ([*hello, "--stop", "\udcff"], (), "no text in UTF-8"),
-            ([*hello, "--world", "simulated"], (), "--world simulated: it computes no numbers"),
+            (["--world", "simulated", "--prompt-tokens", "5"], (), "--world simulated reads no weights; leave --checkpoint out"),
+            ([*hello, "--prompt-tokens", "5"], (), "--prompt-tokens is of --world simulated"),
+            ([*hello, "--cache", "host"], (), "--cache host keeps keys and values on the host, and the plan has no tiers"),
             ([*hello, "--init", self.saved], (), "--checkpoint and --init both"),
             (hello, ["model.kind=bert"], "kinds that do are gpt, moe_gpt, opt"),
             (hello, ["model.kind=moe_gpt", "model.router=expert_choice"], "routers that do are top1, top2 and topk"),
             ([*hello, "--temperature", "warm"], (), "\"warm\" is no number"),
             (hello, ["model.vocab=255"], "model.vocab = 255"),
             (hello, ["model.layers=3"], f"--checkpoint {self.saved} has weights of a model with model.layers"),
-            (["--prompt", "a", "--prompt", "b"], (), "--prompt is given 2 times"), ([*hello, "--cache", "no"], (), "is none of on, off"),
+            (["--prompt", "a", "--prompt", "b"], (), "--prompt is given 2 times"), ([*hello, "--cache", "no"], (), "is none of on, host, off"),
             ([*hello, "--temperature", "1", "--seed", "-1"], (), "no whole number from 0 to 18446744073709551615"),
             ([*hello, "--temperature", "1", "--seed", "18446744073709551616"], (), "no whole number from 0 to"),
         ]

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <tuple>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/dataset/no_data.h"
 #include "kuafu/generation/fit.h"
@@ -17,12 +20,19 @@ namespace {
 
 constexpr int64_t kTokens = 6;
 
+/// What generating left behind.
+struct Made {
+  std::vector<std::vector<int64_t>> tokens;
+  std::vector<int64_t> loaded, cache_in, cache_out, peaks;  ///< bytes by rank
+  int64_t cache_bytes = 0;
+};
+
 class Fitted {
  public:
-  Fitted(const tests::Family& family, Cache cache)
+  Fitted(const tests::Family& family, Cache cache, int64_t tokens = kTokens)
       : plan_(tests::generating_plan(family)),
         prompts_(tests::uneven_prompts(plan_)),
-        size_{.tokens = kTokens, .cache = cache} {
+        size_{.tokens = tokens, .cache = cache} {
     for (const auto& prompt : prompts_) size_.longest = std::max(size_.longest, std::ssize(prompt));
   }
 
@@ -46,19 +56,33 @@ class Fitted {
     return holds;
   }
 
-  /// Generates for real on ranks that have so many.
-  void generate_within(int64_t bytes) {
+  /// Generates for real on ranks that have so many; none: as many as they take.
+  Made generate_within(std::optional<int64_t> bytes) {
     plan_.memory.device = bytes;
-    tests::run_ranks(static_cast<int>(num_ranks(plan_)), [&](Communicator& world) {
+    const auto n = static_cast<size_t>(ranks());
+    Made made;
+    for (auto* of : {&made.loaded, &made.cache_in, &made.cache_out, &made.peaks}) of->resize(n);
+    tests::run_ranks(static_cast<int>(n), [&](Communicator& world) {
+      const auto r = static_cast<size_t>(world.rank());
       RankBook book = device_book(plan_, world.rank(), compute_device());
       const BookScope booked(&book);
       const NoData none(plan_.model);
       Engine engine(plan_, registries_, world, none, {.is_foretold = false});
-      generate(engine, world, {.prompts = prompts_, .tokens = kTokens, .cache = size_.cache});
+      foretell_forwards(engine, registries_, world.rank(), size_);
+      const Generated all = generate(
+          engine, world, {.prompts = prompts_, .tokens = size_.tokens, .cache = size_.cache});
+      made.loaded[r] = engine.loaded().value_or(0);
+      std::tie(made.cache_in[r], made.cache_out[r]) = engine.cache_moves();
+      made.peaks[r] = book.peak();
+      if (r != 0) return;
+      made.cache_bytes = all.cache_bytes;
+      for (const Continuation& c : all.all) made.tokens.push_back(c.tokens);
     });
+    return made;
   }
 
   int64_t ranks() const { return num_ranks(plan_); }
+  const Plan& plan() const { return plan_; }
 
  private:
   const Registries registries_ = builtin_registries();
@@ -85,6 +109,77 @@ TEST(Fit, IsWhatGeneratingNeeds) {
   }
   EXPECT_GE(alone, 2);
   EXPECT_GE(several, 5);
+}
+
+tests::Family tiers(const Overrides& base, const std::string& policy, const Overrides& more = {}) {
+  const Overrides all = {
+      {"memory.policy", policy}, {"memory.chunk_size", "2KiB"}, {"memory.device", "1GiB"}};
+  return {policy, tests::keys::both(base, tests::keys::both(all, more))};
+}
+
+/// The policy plays the forwards of single tokens: tokens stay, and so do budgets.
+TEST(TieredGeneration, MakesTheSameTokensUnderEveryPolicyWithinItsBudget) {
+  using namespace tests::keys;  // NOLINT: the rows below are a table
+  const Overrides twelve = {{"train.batch", "12"}};
+  const std::vector<Overrides> bases = {{},
+                                        both(twelve, tensor("1d", "2")),
+                                        both(twelve, tensor("2d", "4")),
+                                        both(twelve, stages()),
+                                        both(twelve, replicas("3", "3")),
+                                        both(twelve, both(experts("2"), {{"parallel.data", "2"}})),
+                                        both(twelve, sequence("ring", "2"))};
+  const std::vector<Overrides> knobs = {{{"memory.prefetch", "0"}}, {{"memory.prefetch", "2"}}};
+  size_t tried = 0;
+  for (const Overrides& base : bases) {
+    const Made plain = Fitted({"plain", base}, Cache::kWherePossible).generate_within({});
+    for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
+      for (const Cache cache : {Cache::kWherePossible, Cache::kHost, Cache::kOff}) {
+        SCOPED_TRACE(testing::Message() << tried << " " << policy);
+        Fitted fitted(tiers(base, policy, knobs[tried++ % 2]), cache);
+        const int64_t need = fitted.need(), budget = tried % 3 == 0 ? need : need + need / 4;
+        const Made made = fitted.generate_within(budget);
+        EXPECT_EQ(made.tokens, plain.tokens);
+        for (const int64_t peak : made.peaks) EXPECT_LE(peak, budget);
+      }
+    }
+  }
+  EXPECT_EQ(tried, 105U);
+}
+
+/// The first forward loads all, and so does the first behind it; what stays does not come again. The
+/// tables of tokens and positions, which the head and then the embedding read, stay between two forwards.
+TEST(TieredGeneration, LoadsWhatStaysOnce) {
+  const auto loaded = [](const Overrides& more, const char* policy, int64_t tokens) {
+    const Overrides keys = tests::keys::both({{"memory.prefetch", "0"}}, more);
+    Fitted fitted(tiers({}, policy, keys), Cache::kWherePossible, tokens);
+    return fitted.generate_within(int64_t{1} << 30).loaded[0];
+  };
+  const int64_t all = loaded({}, "host", 1), tables = (37 + 12) * 32 * 8;
+  EXPECT_EQ(loaded({}, "host", 2), 2 * all);
+  EXPECT_EQ(loaded({}, "host", kTokens), kTokens * all - (kTokens - 2) * tables);
+  const Overrides whole = {{"memory.static_share", "1"}}, half = {{"memory.static_share", "0.5"}};
+  EXPECT_EQ(loaded(whole, "static", kTokens), 2 * all - tables);
+  EXPECT_GT(loaded(half, "static", kTokens), 2 * all);
+  EXPECT_LT(loaded(half, "static", kTokens), loaded({}, "host", kTokens));
+}
+
+/// Keys and values come whole and go by rows, and the device holds those of two attentions.
+TEST(TieredGeneration, KeepsKeysAndValuesOnTheHost) {
+  const tests::Family deep = tiers({{"model.layers", "6"}}, "host");
+  Fitted here(deep, Cache::kWherePossible), away(deep, Cache::kHost);
+  const int64_t budget = int64_t{1} << 30;
+  const Made near = here.generate_within(budget), far = away.generate_within(budget);
+  EXPECT_EQ(near.tokens, far.tokens);
+  EXPECT_EQ(near.cache_in[0] + near.cache_out[0], 0);
+  EXPECT_EQ(near.cache_bytes, far.cache_bytes);
+  const ModelPlan& model = away.plan().model;
+  const int64_t rows = 2 * away.plan().train.batch * model.hidden * 8, capacity = 10 + kTokens;
+  const int64_t held = std::min(capacity, model.sequence);  // positions of a sample
+  EXPECT_EQ(far.cache_bytes, 6 * rows * held);
+  const int64_t later = std::min<int64_t>(kTokens, held) - 1;  // forwards behind the first
+  EXPECT_EQ(far.cache_in[0], (6 * later + 1) * rows * held);
+  EXPECT_EQ(far.cache_out[0], 6 * rows * (held + later));
+  EXPECT_LE(away.need(), here.need() - 3 * rows * held);
 }
 
 }  // namespace

@@ -261,5 +261,49 @@ TEST(Generation, RefusesModelsThatLookAhead) {
   EXPECT_EQ(why_not({}), "");
 }
 
+/// Adds the mean over the sequence to what the first block gives: each position sees all others.
+class LooksAhead final : public ModelBlock {
+ public:
+  explicit LooksAhead(std::unique_ptr<ModelBlock> block) : block_(std::move(block)) {
+    add_child(*block_);
+  }
+  Flow forward(const Flow& in, const Side& side) override {
+    Flow out = block_->forward(in, side);
+    out[0] = out[0] + out[0].mean(1, /*keepdim=*/true);
+    return out;
+  }
+  std::string name() const override { return block_->name(); }
+
+ private:
+  std::unique_ptr<ModelBlock> block_;
+};
+
+TEST(Generation, TriesAPlugInsModelForWhatLiesBehind) {
+  Registries registries = builtin_registries();
+  const MakeModel gpt = registries.models.find("gpt");
+  registries.models.add("like gpt", "of a test", gpt);
+  registries.models.add("looks ahead", "of a test", [gpt](const auto& plan, const auto& context) {
+    Model model = gpt(plan, context);
+    model.blocks[0] = std::make_unique<LooksAhead>(std::move(model.blocks[0]));
+    return model;
+  });
+  for (const char* dtype : {"f64", "f32", "bf16"}) {
+    for (const char* kind : {"gpt", "like gpt", "looks ahead"}) {
+      Plan plan = tests::generating_plan({"", {{"model.dtype", dtype}, {"train.batch", "12"}}});
+      plan.model.kind = kind;
+      const NoData none(plan.model);
+      tests::run_ranks(1, [&](Communicator& world) {
+        Engine engine(plan, registries, world, none, {});
+        const Generation what{.prompts = {{1, 2, 3}}, .tokens = 2};
+        if (std::string(kind) == "looks ahead") {
+          EXPECT_THROW(generate(engine, world, what), ConfigError);
+          return;
+        }
+        EXPECT_EQ(generate(engine, world, what).cache_bytes > 0, std::string(kind) == "gpt");
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kuafu

@@ -67,12 +67,20 @@ void add_generate_command(CLI::App& app, FrontCall& call) {
                  "prompts, one a line; texts may have line ends, so that --json alone tells where "
                  "each ends")
       ->type_name("FILE");
+  sub.add_option(
+         "--prompt-tokens", generate.prompt_tokens,
+         "with --world simulated, instead of prompts: train.batch prompts of so many tokens; "
+         "tells time by the plan's [cluster], and bytes")
+      ->check(any_number<int64_t>("whole number"))
+      ->type_name("N");
   add_weights_options(sub, generate.worker);
   add_sampling_options(sub, generate);
-  sub.add_option("--cache", generate.cache,
-                 "on (default): keep keys and values of earlier positions where the plan lets a "
-                 "token go forward alone; off: each token is a forward of the whole sequence")
-      ->check(one_of({"on", "off"}));
+  sub.add_option(
+         "--cache", generate.cache,
+         "on (default): keep keys and values of earlier positions where the plan lets a "
+         "token go forward alone; host: keep them on the host between their uses, of a plan "
+         "with tiers; off: each token is a forward of the whole sequence")
+      ->check(one_of({"on", "host", "off"}));
   sub.add_flag("--fit", generate.is_fitted,
                "as many prompts at a time as memory.device holds, instead of train.batch: weights "
                "that come from host or disk come once for all of them");
@@ -86,6 +94,8 @@ void add_generate_command(CLI::App& app, FrontCall& call) {
   kuafu generate plan.toml --checkpoint saved --prompt Hello --world mpi --ranks 2 --json made.json
   kuafu generate plan.toml --checkpoint saved --prompt Hello --cache off    # what the cache is worth
   kuafu generate plan.toml --init opt --file prompts.txt --set memory.device=2GB --fit
+  kuafu generate plan.toml --init opt --file prompts.txt --set memory.policy=static --set memory.device=2GB --fit --cache host
+  kuafu generate opt-30b.toml --world simulated --prompt-tokens 512 --tokens 32 --set train.batch=144 --cache host
 
 Text is tokens of data.tokenizer, bytes without one. A prompt ends at --tokens, at data.end_token, before a
 --stop, or where model.sequence has no further position. What is drawn follows from seed, number of the prompt

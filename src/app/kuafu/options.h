@@ -66,7 +66,7 @@ struct WorkerCall {
 struct GenerateCall {
   WorkerCall worker;
   std::string prompt, file;  ///< one of them
-  std::string tokens, temperature, top_k, top_p, seed, cache;
+  std::string tokens, temperature, top_k, top_p, seed, cache, prompt_tokens;
   bool is_fitted = false;
   std::vector<std::string> stops;
 };

@@ -112,6 +112,7 @@ int generate_command(const GenerateCall& call) {
   };
   add("--prompt", call.prompt);
   add("--file", call.file);
+  add("--prompt-tokens", call.prompt_tokens);
   add("--tokens", call.tokens);
   add("--temperature", call.temperature);
   add("--top-k", call.top_k);

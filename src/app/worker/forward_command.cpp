@@ -120,8 +120,12 @@ void warn_of_bytes(const Plan& p) {
 
 void ForwardCommand::prepare() {
   world_ = world_of(options_);
-  KUAFU_REQUIRE(!is_estimated_world(world_), "--world ", world_, ": it computes no numbers, so it ",
-                makes_none_, "; leave it out, or use --world threads or mpi");
+  KUAFU_REQUIRE(!is_simulated() || is_foretold(), "--world ", world_,
+                ": it computes no numbers, so it ", makes_none_,
+                "; leave it out, or use --world threads or mpi");
+  KUAFU_REQUIRE(!is_simulated() || (options_.checkpoint.empty() && options_.init.empty()),
+                "--world ", world_, " reads no weights; leave ",
+                options_.init.empty() ? "--checkpoint" : "--init", " out");
   KUAFU_REQUIRE(options_.checkpoint.empty() || options_.init.empty(),
                 "--checkpoint and --init both give weights; give one of them");
   if (!options_.json_file.empty()) require_writable("--json", options_.json_file);
@@ -130,22 +134,30 @@ void ForwardCommand::prepare() {
   initialise_tensors();
   plan_ = placed_plan(launched_ranks(world_));
   plan_of_forward(plan_);  // what has none is told before files are read
-  text_.emplace(plan_.data, plan_.model);
-  warn_of_bytes(plan_);
+  if (!is_simulated()) {
+    text_.emplace(plan_.data, plan_.model);
+    warn_of_bytes(plan_);
+  }
   take_text();
   if (is_fitted()) plan_ = fitted_plan(launched_ranks(world_));
   if (device_of(options_, world_, plan_) == "cuda") compute_on(at::kCUDA);
-  open_weights();
+  if (!is_simulated()) open_weights();
   head_ = document_head(plan_, world_, num_ranks(plan_));
   plan_ = plan_of_forward(plan_);
+}
+
+bool ForwardCommand::is_simulated() const { return is_estimated_world(world_); }
+
+int64_t ForwardCommand::own_batch() const {
+  const std::string toml = read_file(options_.plan_file, "plan");
+  return parse_values(toml, options_.plan_file, options_.overrides).train.batch;
 }
 
 /// The plan with the fewest samples that have room for samples(), or for train.batch of them, and
 /// that can be placed.
 Plan ForwardCommand::placed_plan(int64_t world_ranks) const {
-  const std::string toml = read_file(options_.plan_file, "plan");
-  const int64_t own = parse_values(toml, options_.plan_file, options_.overrides).train.batch;
-  if (const auto plan = placed_plan(world_ranks, std::min(samples(), own))) return *plan;
+  const int64_t least = std::min(samples(), own_batch());
+  if (const auto plan = placed_plan(world_ranks, least)) return *plan;
   const Plan plan = load_resolved(options_, registries_, world_ranks, Warn::kNo);
   plan::with_origins(load_origins(options_),
                      [&] { check_placement(plan, registries_, Advice::kNearest); });
@@ -215,6 +227,7 @@ void ForwardCommand::open_weights() {
 }
 
 void ForwardCommand::run() {
+  if (is_simulated()) return foretell();
   const StopSignals listening(requests_);
   const ExitWatch watch(
       [this](const std::string& what) { return end("failed", Error(what), kFailed); });
@@ -251,10 +264,12 @@ void ForwardCommand::rank_body(Communicator& world) {
 }
 
 void ForwardCommand::take_moves(const Engine& engine, Communicator& world) {
-  const std::optional<int64_t> mine = engine.loaded();
-  if (!mine) return;
-  for (const std::string& bytes : gather_texts(world, std::to_string(*mine))) {
-    if (world.rank() == 0) moves_["to_device_bytes"].push_back(std::stoll(bytes));
+  if (const auto loaded = engine.loaded()) take_moves("to_device_bytes", *loaded, world);
+}
+
+void ForwardCommand::take_moves(const char* name, int64_t mine, Communicator& world) {
+  for (const std::string& bytes : gather_texts(world, std::to_string(mine))) {
+    if (world.rank() == 0) moves_[name].push_back(std::stoll(bytes));
   }
 }
 

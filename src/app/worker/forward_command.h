@@ -50,15 +50,23 @@ class ForwardCommand {
   virtual void require_fits(const Plan&) const {}
   /// What must be the same on all ranks, besides plan and weights.
   virtual std::string given() const = 0;
+  /// Whether it says what its forwards would take where no rank computes them.
+  virtual bool is_foretold() const { return false; }
+  /// Says so. @pre is_foretold()
+  virtual void foretell() {}
   /// On every rank. Collective.
   virtual void forward(Engine& engine, Communicator& world) = 0;
 
+  bool is_simulated() const;
+  /// train.batch as the plan was given.
+  int64_t own_batch() const;
   /// The signal that asked to stop; 0: none has.
   static int64_t signal_to_stop();
   /// Of the signal that ended it: SIGINT.
   static std::string name_of_signal(int64_t number);
   /// Takes what tiers moved into the document of rank 0. Collective.
   void take_moves(const Engine& engine, Communicator& world);
+  void take_moves(const char* name, int64_t mine, Communicator& world);
   /// Writes the document, where one is asked for: `member` of it says what was made. `why`: empty, or why it
   /// was stopped.
   void write(const char* member, const Json& made, const std::string& why = "") const;
@@ -68,6 +76,7 @@ class ForwardCommand {
   std::optional<TokenText> text_;
   Registries registries_;
   std::atomic<int> stopped_ = 0;  ///< the signal that ended it; 0: none did
+  Json moves_;                    ///< null without tiers
 
  private:
   void prepare();
@@ -84,7 +93,6 @@ class ForwardCommand {
   std::string world_;
   std::optional<NamedWeights> weights_;
   Json head_;
-  Json moves_;  ///< null without tiers
   Requests requests_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -18,7 +19,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/xxh64.h"
-#include "kuafu/generation/fit.h"
+#include "kuafu/generation/foretold.h"
 
 namespace kuafu {
 namespace {
@@ -31,12 +32,31 @@ class GenerateRun final : public ForwardCommand {
  private:
   void read() override {
     sampling_ = sampling_of(how_);
-    given_ = given_texts(how_.prompt, "--prompt", how_.file, "prompt");
+    if (!is_simulated()) {
+      KUAFU_REQUIRE(!how_.prompt_tokens,
+                    "--prompt-tokens is of --world simulated; give --prompt TEXT, ",
+                    "or --file FILE with one a line");
+      given_ = given_texts(how_.prompt, "--prompt", how_.file, "prompt");
+      return;
+    }
+    KUAFU_REQUIRE(how_.prompt_tokens && !how_.prompt && how_.file.empty(),
+                  "--world simulated reads ",
+                  "no text; give --prompt-tokens N, of each of train.batch prompts, and neither ",
+                  "--prompt nor --file");
   }
 
-  int64_t samples() const override { return std::ssize(given_); }
+  int64_t samples() const override { return is_simulated() ? own_batch() : std::ssize(given_); }
 
   void take_text() override {
+    KUAFU_REQUIRE(how_.cache != "host" || plan_.memory.has_tiers(),
+                  "--cache host keeps keys and values on the host, and the plan has no tiers of "
+                  "memory (memory.policy = \"plain\"); set memory.policy, or leave --cache out");
+    if (is_simulated()) {
+      const int64_t most = plan_.model.sequence - 1;
+      KUAFU_REQUIRE(*how_.prompt_tokens >= 1 && *how_.prompt_tokens <= most, "--prompt-tokens ",
+                    *how_.prompt_tokens, ": allowed: 1 to ", most, ", which leaves one of ",
+                    "model.sequence for a token");
+    }
     for (const auto& [words, where] : given_) {
       try {
         prompts_.push_back({words, text_->encode(words)});
@@ -49,20 +69,75 @@ class GenerateRun final : public ForwardCommand {
   bool is_fitted() const override { return how_.is_fitted; }
 
   void require_fits(const Plan& plan) const override {
-    BatchSize size{.tokens = how_.tokens.value_or(0), .cache = generation().cache};
+    kuafu::require_fits(plan, registries_, batch_size());
+  }
+
+  BatchSize batch_size() const {
+    BatchSize size{.longest = how_.prompt_tokens.value_or(1),
+                   .tokens = how_.tokens.value_or(0),
+                   .cache = cache()};
     for (const Prompt& prompt : prompts_) {
       size.longest = std::max(size.longest, std::ssize(prompt.tokens));
     }
-    kuafu::require_fits(plan, registries_, size);
+    return size;
+  }
+
+  Cache cache() const {
+    return how_.cache == "off"    ? Cache::kOff
+           : how_.cache == "host" ? Cache::kHost
+                                  : Cache::kWherePossible;
   }
 
   Generation generation() const {
     Generation what{.tokens = how_.tokens.value_or(0),
                     .choices = text_->size(),
                     .sampling = sampling_,
-                    .cache = how_.cache == "off" ? Cache::kOff : Cache::kWherePossible};
+                    .cache = cache()};
     for (const Prompt& prompt : prompts_) what.prompts.push_back(prompt.tokens);
     return what;
+  }
+
+  bool is_foretold() const override { return true; }
+
+  void foretell() override {
+    tell_fit();
+    BatchSize size = batch_size();
+    if (size.tokens == 0) size.tokens = plan_.model.sequence - size.longest;
+    const ForetoldGeneration made = foretell_generation(plan_, registries_, size);
+    tell_cache(made.why_no_cache);
+    const int64_t tokens = plan_.train.batch * made.forwards;
+    const double rate = static_cast<double>(tokens) / made.seconds();
+    std::cout << "simulated: " << plan_.train.batch << " prompts of " << size.longest << " tokens, "
+              << made.forwards << " tokens of each\n"
+              << "  first token     " << print_seconds(made.prompts_s) << "\n"
+              << "  each token      " << print_seconds(made.token_s) << "\n"
+              << "  throughput      " << rate << " tokens/s\n"
+              << "  peak memory     " << print_bytes(most(made.peak)) << " on the device";
+    if (!made.host_peak.empty()) {
+      std::cout << ", " << print_bytes(most(made.host_peak))
+                << " on the host, of the fullest rank\n"
+                << "  to the device   " << print_bytes(most(made.to_device)) << " of weights, "
+                << print_bytes(most(made.cache_to_device)) << " of keys and values";
+      moves_ = {{"to_device_bytes", made.to_device},
+                {"cache_to_device_bytes", made.cache_to_device},
+                {"cache_to_host_bytes", made.cache_to_host}};
+    }
+    std::cout << std::endl;
+    write("generation", {{"batch", plan_.train.batch},
+                         {"cache", cache_},
+                         {"cache_bytes", made.cache_bytes},
+                         {"prompt_tokens", size.longest},
+                         {"tokens", tokens},
+                         {"seconds", made.seconds()},
+                         {"tokens_per_s", rate},
+                         {"first_token_s", made.prompts_s},
+                         {"token_s", made.token_s},
+                         {"peak_bytes", made.peak},
+                         {"host_peak_bytes", made.host_peak}});
+  }
+
+  static int64_t most(const std::vector<int64_t>& of) {
+    return of.empty() ? 0 : *std::max_element(of.begin(), of.end());
   }
 
   std::string given() const override { return hash_digits(Json(generation().prompts).dump()); }
@@ -78,11 +153,17 @@ class GenerateRun final : public ForwardCommand {
       what.on_end = [&](size_t p, const Continuation& done) { text->on_end(p, done); };
       what.why_stop = [] { return std::cout ? signal_to_stop() : SIGPIPE; };
     }
+    foretell_forwards(engine, registries_, world.rank(), batch_size());
     const auto began = std::chrono::steady_clock::now();
     const Generated made = generate(engine, world, what);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     stopped_ = static_cast<int>(made.stopped);
     take_moves(engine, world);
+    if (how_.cache == "host") {
+      const auto [to_device, to_host] = engine.cache_moves();
+      take_moves("cache_to_device_bytes", to_device, world);
+      take_moves("cache_to_host_bytes", to_host, world);
+    }
     if (!text) return;
     if (made.stopped != 0) text->stop();
     tell(*text, made, took.count());
@@ -96,8 +177,8 @@ class GenerateRun final : public ForwardCommand {
   }
 
   void tell_cache(const std::string& why_none) {
-    cache_ = how_.cache == "off" ? "off" : why_none.empty() ? "on" : why_none;
-    if (cache_ == "on" || cache_ == "off") return;
+    cache_ = how_.cache == "off" || why_none.empty() ? how_.cache : why_none;
+    if (why_none.empty() || cache_ == "off") return;
     std::cerr << "kuafu: no cache of keys and values: " << why_none
               << "; each token is a forward of the whole sequence" << std::endl;
   }

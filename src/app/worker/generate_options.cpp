@@ -35,12 +35,13 @@ void add_generate_options(CLI::App& app, WorkerOptions& o, GenerateOptions& how)
   add_forward_options(app, o);
   app.add_option("--prompt", how.prompt);
   app.add_option("--file", how.file);
+  app.add_option("--prompt-tokens", how.prompt_tokens);
   app.add_option("--tokens", how.tokens);
   app.add_option("--temperature", how.temperature);
   app.add_option("--top-k", how.top_k);
   app.add_option("--top-p", how.top_p);
   app.add_option("--seed", how.seed);
-  app.add_option("--cache", how.cache)->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--cache", how.cache)->check(CLI::IsMember({"on", "host", "off"}));
   app.add_flag("--fit", how.is_fitted);
   app.add_option("--stop", how.stops)->allow_extra_args(false);
 }

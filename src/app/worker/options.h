@@ -66,10 +66,11 @@ struct WorkerOptions {
 
 /// What `kuafu generate` is told besides plan, world and weights.
 struct GenerateOptions {
-  std::optional<std::string> prompt;  ///< none where they are in a file
-  std::string file;                   ///< a prompt a line
-  std::string cache = "on";           ///< or "off"
-  bool is_fitted = false;             ///< as many prompts at a time as memory.device holds
+  std::optional<std::string> prompt;     ///< none where they are in a file
+  std::string file;                      ///< a prompt a line
+  std::string cache = "on";              ///< or "host" or "off"
+  bool is_fitted = false;                ///< as many prompts at a time as memory.device holds
+  std::optional<int64_t> prompt_tokens;  ///< simulated: of each of train.batch prompts
   std::vector<std::string> stops;
   std::optional<int64_t> tokens, top_k;
   std::optional<double> temperature, top_p;

@@ -50,6 +50,7 @@ struct EngineOptions {
   std::function<void(const std::string& refused)> on_checked = {};
 };
 
+class CacheHome;
 class KeyValueCache;
 class StaleReplica;
 
@@ -117,6 +118,18 @@ class Engine {
   /// Why a forward of one position behind kept keys and values would not be that of the whole sequence
   /// under this plan; empty: it is. The same on every rank.
   std::string why_no_cache() const;
+
+  /// What keeps keys and values on the host between their uses, for a cache of this engine; null without
+  /// tiers. It goes before the engine.
+  std::unique_ptr<CacheHome> make_cache_home();
+  /// Bytes of keys and values that came from there, and that went there, so far.
+  std::pair<int64_t, int64_t> cache_moves() const;
+  /// Tiers play the forwards of logits(), but for the first ones of caches, by the policy of the plan from
+  /// now on. `in_use`: what seen_in_use() said of one like them, or of one that needs as much everywhere.
+  void foretell_alike(std::vector<int64_t> in_use);
+  /// Bytes in use on the device beside the parameters in each moment of the last logits(); none without
+  /// tiers, or where it was the first of a cache or foretold.
+  std::vector<int64_t> seen_in_use();
 
   /// Forward of a batch as logits() takes it, with targets: the sum of -log p of those that are not -1,
   /// in nats, the same on all ranks. Throws ConfigError for a model that is not causal. Collective.

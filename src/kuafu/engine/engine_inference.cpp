@@ -2,10 +2,13 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/engine/engine_state.h"
 #include "kuafu/engine/proof/box_gathering.h"
+#include "kuafu/engine/stepping/away_cache.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/model/inference.h"
 #include "kuafu/model/key_value_cache.h"
@@ -33,6 +36,25 @@ std::string why_routes_differ(const ModelPlan& model) {
 }
 
 }  // namespace
+
+std::unique_ptr<CacheHome> Engine::make_cache_home() {
+  Tiers* tiers = state_->store->tiers();
+  if (tiers == nullptr) return nullptr;
+  return std::make_unique<AwayCache>(tiers->copies(), tiers->host());
+}
+
+std::pair<int64_t, int64_t> Engine::cache_moves() const {
+  Tiers* tiers = state_->store->tiers();
+  if (tiers == nullptr) return {0, 0};
+  const TierCopies& copies = tiers->copies();
+  return {copies.of_cache(device::Direction::kToDevice),
+          copies.of_cache(device::Direction::kToHost)};
+}
+
+void Engine::foretell_alike(std::vector<int64_t> in_use) {
+  state_->store->foretell_alike(std::move(in_use));
+}
+std::vector<int64_t> Engine::seen_in_use() { return state_->store->seen_in_use(); }
 
 double Engine::surprisal(const Tokens& batch) {
   State& s = *state_;
@@ -72,6 +94,11 @@ std::string Engine::why_no_shorter() const {
 std::string Engine::why_no_cache() const {
   const std::string shared = why_no_shorter();
   if (!shared.empty()) return shared + ", and a new token has one alone";
+  const std::vector<std::string> own = builtin_model_names();
+  if (std::find(own.begin(), own.end(), state_->plan.model.kind) == own.end()) {
+    return text("model.kind = ", in_quotes(state_->plan.model.kind),
+                " is a plug-in's, whose blocks may look at tokens in ways of their own");
+  }
   return why_routes_differ(state_->plan.model);
 }
 
@@ -135,7 +162,9 @@ Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions
     for (const auto& stage : s.stages) stage->set_sequence(sequence);
   };
   if (cache != nullptr) stages_take(batch.sequence);
+  s.store->set_alike(cache == nullptr || cache->is_filled());
   s.run(s.validation_row, false);
+  s.store->set_alike(false);
   if (cache != nullptr) {
     stages_take(s.plan.model.sequence);
     cache->set_filled();

@@ -10,6 +10,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/generation/causal.h"
 #include "kuafu/generation/fit.h"
 #include "kuafu/model/key_value_cache.h"
 
@@ -44,8 +45,9 @@ class Batch {
       lengths_[b] = std::ssize(prompt);
       std::copy(prompt.begin(), prompt.end(), row(b));
     }
-    if (what.cache == Cache::kWherePossible && engine.why_no_cache().empty()) {
-      cache_.emplace(cache_capacity(engine.plan(), {.longest = longest(), .tokens = what.tokens}));
+    if (what.cache != Cache::kOff && engine.why_no_cache().empty()) {
+      cache_.emplace(cache_capacity(engine.plan(), {.longest = longest(), .tokens = what.tokens}),
+                     what.cache == Cache::kHost ? engine.make_cache_home() : nullptr);
     }
   }
 
@@ -166,12 +168,10 @@ int64_t Generated::num_tokens() const {
 }
 
 Plan plan_of_generation(Plan plan) {
-  const std::vector<std::string> kinds = causal_kinds();
-  KUAFU_REQUIRE(std::find(kinds.begin(), kinds.end(), plan.model.kind) != kinds.end(),
-                "model.kind = ", in_quotes(plan.model.kind),
+  KUAFU_REQUIRE(plan.model.is_causal(), "model.kind = ", in_quotes(plan.model.kind),
                 " foretells no token from those before it, which generating and perplexity take; "
                 "of this build the kinds that do are ",
-                join(kinds));
+                join(causal_kinds()), ", and of plug-ins those of which it shows when it is tried");
   if (plan.model.has_mixtures()) {
     KUAFU_REQUIRE(plan.model.router != "expert_choice",
                   "model.router = \"expert_choice\": which experts a token meets depends on those "
@@ -186,6 +186,7 @@ Plan plan_of_generation(Plan plan) {
 }
 
 Generated generate(Engine& engine, Communicator& world, const Generation& generation) {
+  require_causal(engine, world);
   Generated made;
   made.all.resize(generation.prompts.size(), {.ending = Ending::kAsked});
   const auto each = static_cast<size_t>(engine.plan().train.batch);

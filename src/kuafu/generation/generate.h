@@ -22,7 +22,8 @@ struct Continuation {
 };
 
 /// Whether keys and values of positions that went forward are kept, or made again for each token.
-enum class Cache : uint8_t { kWherePossible, kOff };
+/// kHost: on the host between their uses, which takes a plan with tiers.
+enum class Cache : uint8_t { kWherePossible, kHost, kOff };
 
 /// What is to be generated, the same on all ranks but for what is called on rank 0.
 struct Generation {
@@ -43,7 +44,7 @@ struct Generation {
 /// What came of the prompts.
 struct Generated {
   std::vector<Continuation> all = {};  ///< in their order
-  int64_t cache_bytes = 0;             ///< of keys and values, on the rank that kept most; 0: none
+  int64_t cache_bytes = 0;             ///< of keys and values, of the rank that kept most; 0: none
   int64_t stopped = 0;  ///< what why_stop said; prompts that had not ended are kAsked
 
   int64_t num_tokens() const;
@@ -51,13 +52,14 @@ struct Generated {
 
 /// The plan as generation runs it: mixtures drop no token (their slots are enough for all) and choose
 /// no expert by chance, so that a token depends on those before it alone; an optimizer that keeps
-/// nothing. Throws ConfigError for a model that is not causal, and for routers that look ahead.
+/// nothing. Throws ConfigError for a model that is known not to be causal, and for routers that look
+/// ahead.
 Plan plan_of_generation(Plan plan);
 
 /// Continues all prompts, train.batch at a time. Rank 0 chooses and tells the others. Where the plan
 /// allows no cache (Engine::why_no_cache()) each token is a forward of the whole sequence. Collective;
 /// what is generated is returned on all ranks, times on rank 0.
-/// @pre the engine's plan is one of plan_of_generation()
+/// Throws as require_causal() does. @pre the engine's plan is one of plan_of_generation()
 Generated generate(Engine& engine, Communicator& world, const Generation& generation);
 
 }  // namespace kuafu

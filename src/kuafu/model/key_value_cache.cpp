@@ -23,6 +23,7 @@ Tensor KeyValueCache::attend_first(const AttentionParallel& attention, Kept& kep
     *to = at::empty({k.size(0), k.size(1), capacity_, k.size(3)}, k.options());
     to->narrow(2, 0, k.size(2)).copy_(*from);
   }
+  if (home_) kept.number = home_->add({kept.keys, kept.values});
   return attention.attend(qkv[0], k, qkv[2], Mask::kCausal);
 }
 
@@ -32,7 +33,9 @@ Tensor KeyValueCache::attend(const AttentionParallel& attention, const CacheKey&
   if (!is_filled_) return attend_first(attention, kept, qkv);
   KUAFU_CHECK(kept.keys.defined() && qkv[0].size(2) == 1 && std::ssize(positions) == qkv[0].size(0),
               "a query of ", qkv[0].size(2), " positions behind a cache");
-  Tensors parts;
+  if (home_) home_->bring(kept.number);
+  // Filled part by part, whatever the parts are: one of all samples needs the most memory.
+  const Tensor out = at::empty(qkv[0].sizes(), qkv[0].options());
   for (int64_t b = 0, end = 0; b < std::ssize(positions); b = end) {
     // Samples beside each other with as many keys attend together.
     const int64_t position = positions[static_cast<size_t>(b)];
@@ -42,10 +45,11 @@ Tensor KeyValueCache::attend(const AttentionParallel& attention, const CacheKey&
     keys.narrow(2, position, 1).copy_(samples(qkv[1]));
     values.narrow(2, position, 1).copy_(samples(qkv[2]));
     // The newest of all sees every other: nothing is masked.
-    parts.push_back(attention.attend(samples(qkv[0]), keys.narrow(2, 0, position + 1),
-                                     values.narrow(2, 0, position + 1), Mask::kNone));
+    samples(out).copy_(attention.attend(samples(qkv[0]), keys.narrow(2, 0, position + 1),
+                                        values.narrow(2, 0, position + 1), Mask::kNone));
   }
-  return parts.size() == 1 ? parts[0] : at::cat(parts, 0);
+  if (home_) home_->leave(kept.number, {qkv[1], qkv[2]}, positions);
+  return out;
 }
 
 bool is_behind_cache(const Side& side) {

@@ -4,11 +4,26 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "kuafu/model/context.h"
 
 namespace kuafu {
+
+/// Takes keys and values off the device between their uses. Attentions have numbers in the order of
+/// their uses, which is the same in every forward.
+class CacheHome {
+ public:
+  virtual ~CacheHome() = default;
+  /// Keys and values of one more attention, (B, Nkv, capacity, D) each: they leave. Its number.
+  virtual size_t add(const Tensors& kept) = 0;
+  /// They are on the device, until they leave.
+  virtual void bring(size_t number) = 0;
+  /// Their rows (B, Nkv, 1, D) at a position of each sample are new.
+  virtual void leave(size_t number, const Tensors& rows, const std::vector<int64_t>& positions) = 0;
+};
 
 /// What a rank keeps of the positions that went forward: keys and values of each attention and
 /// micro-batch, laid out as the attention's inner stream. Two kinds of forwards use it:
@@ -23,14 +38,16 @@ namespace kuafu {
 /// place of what padding had left there: no query has seen that, for attention is causal.
 class KeyValueCache {
  public:
-  /// Of samples of at most so many positions.
-  explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}
+  /// Of samples of at most so many positions. `home`: where they lie between their uses; null: on the
+  /// device.
+  explicit KeyValueCache(int64_t capacity, std::unique_ptr<CacheHome> home = nullptr)
+      : capacity_(capacity), home_(std::move(home)) {}
 
   /// Whether the first forward is done, the same on every rank, with attentions or without.
   bool is_filled() const { return is_filled_; }
   void set_filled() { is_filled_ = true; }
 
-  /// Bytes of this rank, booked as activations.
+  /// Bytes of this rank, booked as activations where they lie.
   int64_t bytes() const;
 
   /// Where an attention's part of a micro-batch is kept.
@@ -48,10 +65,12 @@ class KeyValueCache {
  private:
   struct Kept {
     Tensor keys, values;  // (B, Nkv, capacity, D)
+    size_t number = 0;    // at home
   };
   Tensor attend_first(const AttentionParallel& attention, Kept& kept, const Tensors& qkv) const;
 
   int64_t capacity_;
+  std::unique_ptr<CacheHome> home_;
   bool is_filled_ = false;
   std::map<CacheKey, Kept> all_;
 };

@@ -72,6 +72,18 @@ class Store {
   AwayActivations* activations() { return tiers_ ? tiers_->activations() : nullptr; }
   /// The uses of a training step, once they are known; without moments where there are no tiers.
   memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
+  /// Null without tiers.
+  Tiers* tiers() { return tiers_.get(); }
+  /// See Tiers; nothing without tiers.
+  void set_alike(bool is_alike) {
+    if (tiers_) tiers_->set_alike(is_alike);
+  }
+  std::vector<int64_t> seen_in_use() {
+    return tiers_ ? tiers_->seen_in_use() : std::vector<int64_t>{};
+  }
+  void foretell_alike(std::vector<int64_t> in_use) {
+    if (tiers_) tiers_->foretell_alike(std::move(in_use));
+  }
   /// See Tiers. @pre there are tiers
   void foretell(std::vector<int64_t> in_use, bool is_exact) {
     tiers_->foretell(std::move(in_use), is_exact);

@@ -67,6 +67,7 @@ int64_t TierCopies::copied(Direction queue) const {
 TierCopies::Moving TierCopies::copy(Direction queue, const Tensor& to, const Tensor& from,
                                     std::string_view what) {
   const auto bytes = static_cast<int64_t>(from.nbytes());
+  if (what == kCache) of_cache_[static_cast<size_t>(queue)] += bytes;
   TraceRecorder* trace = current_trace();
   Moving moving{{queue, 0}, trace == nullptr ? -1 : trace->copy(what, traced(queue), bytes), false};
   if (has_memory()) {

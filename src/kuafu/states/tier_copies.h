@@ -24,6 +24,9 @@ class TierCopies {
     bool is_awaited = true;
   };
 
+  /// What is copied, where several kinds use the queues.
+  static constexpr std::string_view kCache = "cache";
+
   /// `has_memory`: else tensors are meta, and what would be copied is counted. `gbs`: what copies are
   /// held back to, each direction.
   TierCopies(bool has_memory, std::optional<double> gbs);
@@ -37,12 +40,15 @@ class TierCopies {
   void wait(Moving& moving);
   /// Bytes that were copied, as the queue counts them.
   int64_t copied(device::Direction queue) const;
+  /// Bytes of keys and values that were asked for.
+  int64_t of_cache(device::Direction queue) const { return of_cache_[static_cast<size_t>(queue)]; }
 
   /// Seconds in which the rank stood still in wait() are added to `seconds`; null: nowhere.
   void count_waits(double* seconds) { waited_ = seconds; }
 
  private:
-  int64_t counted_[2] = {0, 0};  // bytes by direction, without memory
+  int64_t counted_[2] = {0, 0};   // bytes by direction, without memory
+  int64_t of_cache_[2] = {0, 0};  // the same, with memory and without
   double* waited_ = nullptr;
   std::unique_ptr<CopyTimes> times_;            // outlives the queues
   std::unique_ptr<device::CopyQueues> queues_;  // null without memory

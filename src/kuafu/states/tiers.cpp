@@ -3,7 +3,9 @@
 // What is in use beside the chunks at each moment was foretold, or is not known before it was seen:
 // then the first training step is played by "host" without prefetch, which needs the least, and
 // measured (a warm-up). From then on the policy has the whole trace. Steps of which no update follows
-// (validation), and engines of which nobody keeps books (certificates), are played like a warm-up.
+// (validation), and engines of which nobody keeps books (certificates), are played like a warm-up; but
+// forwards that are alike and foretold, one a generated token, are the policy's, each a step of one
+// trace without an update.
 
 #include "kuafu/states/tiers.h"
 
@@ -149,19 +151,20 @@ memory::UseTrace Tiers::trace_of(const std::vector<std::vector<int>>& reads, The
 }
 
 std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<int>>& reads,
-                                                Then then, bool is_measured) const {
+                                                Then then,
+                                                const std::vector<int64_t>* in_use) const {
   auto course = std::make_unique<Course>();
   memory::UseTrace& trace = course->trace;
   trace = trace_of(reads, then);
   course->budget = kUnlimited;
   course->policy = memory::host_policy;
-  if (is_measured) {
-    for (size_t t = 0; t < in_use_.size(); ++t) trace.moments[t].in_use = in_use_[t];
+  if (in_use != nullptr) {
+    for (size_t t = 0; t < in_use->size(); ++t) trace.moments[t].in_use = (*in_use)[t];
     course->budget = options_.budget();
     course->knobs = options_.knobs;
   }
   memory::check(trace);
-  if (is_measured) {
+  if (in_use != nullptr) {
     memory::check_fits(trace, course->budget);
     course->policy = memory::policy_of(options_.policy, trace, course->budget);
   }
@@ -177,10 +180,11 @@ std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<in
 
 void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   if (is_measuring_) note_in_use();  // of the update
-  drop_all();
   moment_ = 0;
   is_measuring_ = false;
   is_training_ = then == Then::kUpdate;
+  if (!is_training_ && is_alike_ && begin_alike(reads)) return;
+  drop_all();
   copies_.count_waits(is_training_ ? &counts_.wait_seconds : nullptr);
   held_to_.reset();
   if (std::exchange(is_mended_, false)) steady_ = nullptr;
@@ -192,13 +196,17 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   }
   const bool is_measured = in_use_.size() == reads.size() + 1;
   if (is_training_ && is_measured) {
-    if (!steady_) steady_ = course_of(reads, then, true);
+    if (!steady_) steady_ = course_of(reads, then, &in_use_);
     now_ = steady_.get();
   } else {
-    other_ = course_of(reads, then, false);
+    other_ = course_of(reads, then, nullptr);
     now_ = other_.get();
   }
-  if (!is_training_) return;
+  if (!is_training_) {
+    seen_.clear();
+    is_measuring_ = is_alike_ && device_ != nullptr;
+    return;
+  }
   is_measuring_ = device_ != nullptr && (!is_measured || held_to_);
   if (!is_measured) in_use_.clear();
   for (const Direction queue : {Direction::kToDevice, Direction::kToHost}) {
@@ -207,10 +215,34 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   activations_before_ = activations_ ? activations_->bytes() : 0;
 }
 
+/// The device holds what the forward before has left there, where it was alike too.
+bool Tiers::begin_alike(const std::vector<std::vector<int>>& reads) {
+  if (alike_in_use_.size() != reads.size()) return false;
+  if (now_ == nullptr || now_ != alike_.get() || reads != alike_reads_) {
+    drop_all();
+    alike_reads_ = reads;
+    try {
+      alike_ = course_of(reads, Then::kNothing, &alike_in_use_);
+    } catch (const memory::DoesNotFit&) {
+      alike_in_use_.clear();
+      return false;
+    }
+  }
+  copies_.count_waits(nullptr);
+  now_ = alike_.get();
+  return true;
+}
+
+std::vector<int64_t> Tiers::seen_in_use() {
+  if (std::exchange(is_measuring_, false)) note_in_use();
+  return seen_;
+}
+
 /// Of the moment that ends here.
 void Tiers::note_in_use() {
   if (device_ == nullptr) return;
   const int64_t in_use = device_->take_most() - bytes_here();
+  if (!is_training_) return seen_.push_back(in_use);
   if (!held_to_) return in_use_.push_back(in_use);
   const size_t moment = (*held_to_)++;
   if (in_use == in_use_.at(moment)) return;
@@ -273,8 +305,6 @@ void Tiers::go_home() {
   if (now_ != steady_.get()) ++counts_.warm_ups;
 }
 
-int64_t Tiers::loaded() const { return copied(Direction::kToDevice); }
-
 int64_t Tiers::copied(Direction queue) const {
   return copies_.copied(queue) - (activations_ ? activations_->bytes() : 0);
 }
@@ -285,6 +315,7 @@ void Tiers::load(TierChunk& chunk) {
   let_pages_leave(chunk.here);
   chunk.load = copies_.copy(Direction::kToDevice, chunk.here, chunk.home, "parameter");
   chunk.is_here = true;
+  loaded_ += static_cast<int64_t>(chunk.home.nbytes());
 }
 
 void Tiers::drop(TierChunk& chunk) {

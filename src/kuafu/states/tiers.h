@@ -75,6 +75,15 @@ class Tiers {
   /// last: the policy chooses from the first one on, which is held to it, or, not `is_exact`, mends it.
   void foretell(std::vector<int64_t> in_use, bool is_exact);
 
+  /// What will be in use at most beside the chunks in each moment of the forwards that are alike: the
+  /// policy plays them, and what it leaves on the device is there for the next one.
+  void foretell_alike(std::vector<int64_t> in_use) { alike_in_use_ = std::move(in_use); }
+  /// Whether the next forwards, of which no update follows, are alike: they read the same. Those that
+  /// are not are played by "host", each from an empty device; and so are all before foretell_alike().
+  void set_alike(bool is_alike) { is_alike_ = is_alike; }
+  /// In use in each moment of the last forward, where it was alike and not foretold. @pre it is over
+  std::vector<int64_t> seen_in_use();
+
   /// What follows the last moment of begin().
   enum class Then : uint8_t { kUpdate, kNothing };
 
@@ -104,9 +113,13 @@ class Tiers {
   /// Where inputs of blocks are between forward and backward; null: on the device.
   AwayActivations* activations() { return activations_.get(); }
 
+  /// What copies between device and host, for others that lie on both.
+  TierCopies& copies() { return copies_; }
+
   MoveCounts counts() const;
-  /// Bytes of chunks that came to the device so far, for forwards that train nothing too.
-  int64_t loaded() const;
+  /// Bytes of chunks that came to the device so far, or are on their way, for forwards that train
+  /// nothing too.
+  int64_t loaded() const { return loaded_; }
   /// The uses of a step with what is in use beside them, once they are known; else no moments.
   memory::UseTrace uses();
 
@@ -133,8 +146,11 @@ class Tiers {
   };
 
   memory::UseTrace trace_of(const std::vector<std::vector<int>>& reads, Then then) const;
+  /// `in_use`: by moment; null: it is not known.
   std::unique_ptr<Course> course_of(const std::vector<std::vector<int>>& reads, Then then,
-                                    bool is_measured) const;
+                                    const std::vector<int64_t>* in_use) const;
+  /// False where what was foretold, which is a bound, does not fit.
+  bool begin_alike(const std::vector<std::vector<int>>& reads);
   template <class F>
   auto told(const F& f) const;
   void note_in_use();
@@ -157,13 +173,17 @@ class Tiers {
   std::optional<size_t> held_to_;        // while it is made: moments that were held to in_use_
   std::unique_ptr<Course> steady_,
       other_;  // of all later ones; of a step that is measured or alone
+  std::vector<std::vector<int>> alike_reads_;  // of forwards that are alike
+  std::vector<int64_t> alike_in_use_, seen_;   // of them: foretold; of the last one
+  std::unique_ptr<Course> alike_;
   Course* now_ = nullptr;
   size_t moment_ = 0;
-  bool is_measuring_ = false, is_training_ = false;
+  bool is_measuring_ = false, is_training_ = false, is_alike_ = false;
   bool is_exact_ = true, is_mended_ = false;  // what was foretold; since `steady_` was made
   int64_t before_[2] = {0, 0};                // copied when the step began
   int64_t activations_before_ = 0;            // the same
   MoveCounts counts_;
+  int64_t loaded_ = 0;
   TierCopies copies_;                             // goes before the memory
   std::unique_ptr<AwayActivations> activations_;  // null: they stay on the device
 };

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/generation/meta_rank.h"
+
+#include <ATen/ATen.h>
+
+#include "kuafu/dataset/no_data.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/states/tiers.h"
+
+namespace kuafu {
+
+void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world, int rank,
+                  const std::function<void(Engine& engine, RankBook& book)>& use) {
+  RankBook book = device_book(plan, rank, at::kMeta);
+  const BookScope booked(&book);
+  const auto me = world.communicator(rank);
+  const NoData none(plan.model);
+  Engine engine(plan, registries, *me, none, {.device = at::kMeta, .is_foretold = false});
+  use(engine, book);
+}
+
+void meta_forward(Engine& engine, int64_t tokens, int64_t position, KeyValueCache* cache) {
+  const int64_t samples = engine.plan().train.batch;
+  const Tokens given{.inputs = std::vector<int64_t>(static_cast<size_t>(samples * tokens)),
+                     .targets = {},
+                     .samples = samples,
+                     .sequence = tokens};
+  const Tensor logits =
+      engine.logits(given, std::vector<int64_t>(static_cast<size_t>(samples), position), cache);
+  if (logits.defined()) const Tensor chosen_from = logits.to(at::kDouble);
+}
+
+}  // namespace kuafu

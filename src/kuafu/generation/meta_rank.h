@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "kuafu/comm/simulated.h"
+#include "kuafu/engine/engine.h"
+#include "kuafu/model/key_value_cache.h"
+
+namespace kuafu {
+
+/// Gives `use` one rank of the plan on meta tensors, with the book of its device.
+void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world, int rank,
+                  const std::function<void(Engine& engine, RankBook& book)>& use);
+
+/// A forward of so many tokens of each sample, whose logits at `position` are wanted, up to what is
+/// chosen from.
+void meta_forward(Engine& engine, int64_t tokens, int64_t position, KeyValueCache* cache);
+
+}  // namespace kuafu
