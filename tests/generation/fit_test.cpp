@@ -67,7 +67,7 @@ class Fitted {
       RankBook book = device_book(plan_, world.rank(), compute_device());
       const BookScope booked(&book);
       const NoData none(plan_.model);
-      Engine engine(plan_, registries_, world, none, {.is_foretold = false});
+      Engine engine(plan_, registries_, world, none, {.trains = false});
       foretell_forwards(engine, registries_, world.rank(), size_);
       const Generated all = generate(
           engine, world, {.prompts = prompts_, .tokens = size_.tokens, .cache = size_.cache});
@@ -161,6 +161,26 @@ TEST(TieredGeneration, LoadsWhatStaysOnce) {
   EXPECT_EQ(loaded(whole, "static", kTokens), 2 * all - tables);
   EXPECT_GT(loaded(half, "static", kTokens), 2 * all);
   EXPECT_LT(loaded(half, "static", kTokens), loaded({}, "host", kTokens));
+}
+
+TEST(Fit, AForwardKeepsNothingOfAnOptimizer) {
+  const Registries registries = builtin_registries();
+  for (const char* policy : {"plain", "host"}) {
+    const Plan plan = tests::generating_plan(
+        {"", {{"model.dtype", "bf16"}, {"memory.policy", policy}, {"train.batch", "12"}}});
+    RankBook book = device_book(plan, 0, compute_device());
+    const BookScope booked(&book);
+    tests::run_ranks(1, [&](Communicator& world) {
+      const BookScope of_rank(&book);
+      const NoData none(plan.model);
+      Engine engine(plan, registries, world, none, {.trains = false});
+      const int64_t elements = 37 * 32 + 12 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32;
+      const int64_t on_host = engine.moves().host_peak;
+      EXPECT_EQ(book.live_by_category()[static_cast<size_t>(Category::kOptimizer)], 0);
+      EXPECT_GE(on_host + book.live(), 2 * elements);
+      EXPECT_LT(on_host + book.live(), 2.5 * static_cast<double>(elements)) << policy;
+    });
+  }
 }
 
 /// Keys and values come whole and go by rows, and the device holds those of two attentions.

@@ -256,9 +256,7 @@ void ForwardCommand::rank_body(Communicator& world) {
   RankBook book = device_book(plan_, world.rank(), compute_device());
   const BookScope booked(&book);
   const NoData none(plan_.model);
-  // A training step, which takes more memory, is none of its.
-  Engine engine(plan_, registries_, world, none,
-                {.device = compute_device(), .is_foretold = false});
+  Engine engine(plan_, registries_, world, none, {.device = compute_device(), .trains = false});
   if (weights_) begin_with(*weights_, engine, world);
   forward(engine, world);
 }

@@ -169,6 +169,7 @@ MoveCounts Engine::moves() const { return state_->store->moves(); }
 memory::UseTrace Engine::uses() const { return state_->store->uses(); }
 
 const StageMap& Engine::stages() const { return state_->map; }
+bool Engine::trains() const { return state_->options.trains; }
 at::Device Engine::device() const { return state_->options.device; }
 void Engine::observe(pipeline::ActionObserver* observer) { state_->executor->observe(observer); }
 

@@ -44,6 +44,8 @@ struct EngineOptions {
   std::vector<int> push_script = {};  ///< order of pushes, see StaleOptions
   /// Policies of tiers are told the uses of a training step before the first, where books are kept.
   bool is_foretold = true;
+  /// Else it makes forwards alone: an optimizer keeps nothing, no slots and no masters.
+  bool trains = true;
   Wraps wraps = {};
   /// Told, before this rank first talks to others, what it refuses (a ConfigError's words) or "". It
   /// may communicate over the world, and throw in the place of that error.
@@ -162,6 +164,8 @@ class Engine {
   /// Steps done so far: decides the next samples, dropout masks and learning rate.
   int64_t steps_done() const;
 
+  /// EngineOptions::trains.
+  bool trains() const;
   const Plan& plan() const;
   const Mesh& mesh() const;
   /// What this rank holds: parameters of its own stages, and copies of what they borrow of others.

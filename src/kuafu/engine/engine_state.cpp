@@ -67,7 +67,7 @@ void Engine::State::connect(const Registries& registries) {
   placement.connect(world, options.ledger);
   make_states(registries);
   optimizer = make_optimizer(plan.optimizer, registries.optimizers, &store->slots());
-  if (is_in_step()) optimizer->begin(store->pieces());
+  if (is_in_step() && options.trains) optimizer->begin(store->pieces());
   const StageTools tools{.model = model,
                          .groups = groups,
                          .micro_batches = micro_batches,
@@ -97,7 +97,8 @@ void Engine::State::connect(const Registries& registries) {
 }
 
 void Engine::State::foretell(const Registries& registries) {
-  if (!plan.memory.has_tiers() || !options.is_foretold || current_book() == nullptr) return;
+  if (!plan.memory.has_tiers() || !options.is_foretold || !options.trains) return;
+  if (current_book() == nullptr) return;
   if (registries.policies.find(plan.memory.policy).warms_up) return;
   std::vector<int64_t> in_use;
   for (const memory::Moment& m : foretold_uses(plan, registries, world.rank()).moments) {

@@ -15,7 +15,7 @@ void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld
   const BookScope booked(&book);
   const auto me = world.communicator(rank);
   const NoData none(plan.model);
-  Engine engine(plan, registries, *me, none, {.device = at::kMeta, .is_foretold = false});
+  Engine engine(plan, registries, *me, none, {.device = at::kMeta, .trains = false});
   use(engine, book);
 }
 

@@ -113,6 +113,7 @@ void load(const NamedWeights& weights, Engine& engine) {
     if (source.has(*s.param)) source.fill(s.value, held_by(s, engine.mesh()));
   }
   source.free();
+  if (!engine.trains()) return;
   engine.optimizer().begin(shards, 0);
   const OptimizerState state = engine.optimizer().state();
   // Of half precision, whose masters are finer than what they are masters of.
