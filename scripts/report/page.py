@@ -133,8 +133,7 @@ def odd_facts(run):
         said.append("Made from a source tree with uncommitted changes: the commit below does not "
                     "fully describe the program.")
     said += timings.round_sentences(run) + timings.interval_sentences(run)
-    if load.sentence(run):
-        said.append(load.sentence(run))
+    said += [sentence for sentence in (load.sentence(run), reasons.blind(run)) if sentence]
     if run.planned > len(run.cases):
         said.append(f"The suite is not finished: {run.planned - len(run.cases)} of {run.planned} "
                     "cases have not ended. Running it again continues where it stopped.")

@@ -45,6 +45,16 @@ def names(cases, shown=SHOWN_NAMES):
     return "; ".join(every[:shown] + more)
 
 
+def blind(run):
+    """What certificates that say `equal` could not see, with their cases; an empty text where they saw all."""
+    by_what = {}
+    for case in run.cases:
+        if case.is_certified and case.unseen:
+            by_what.setdefault(case.unseen, []).append(case)
+    said = "; ".join(f"{what} ({names(cases)})" for what, cases in by_what.items())
+    return f"certificates `equal` that are blind to something: {said}." if said else ""
+
+
 class Reasons:
     """The shared ones among `cases`, numbered from 1. A case of several folders is one: its reason stands in its row."""
 

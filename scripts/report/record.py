@@ -84,9 +84,14 @@ class Case:
         return self.certificate.get("reference") == "engine"
 
     @property
+    def unseen(self):
+        """What the certificate could not see of the run; or an empty text."""
+        return str(as_dict(self.certificate.get("native")).get("unseen") or "")
+
+    @property
     def how_certified(self):
-        """ " (scaled, engine)": what makes a verdict less than one by the oracle on the run itself; or an empty text. """
-        how = [word for word, holds in (("scaled", self.is_scaled), ("engine", self.is_by_engine)) if holds]
+        """ " (scaled, engine, blind)": what makes a verdict less than one by the oracle on all of the run itself; or an empty text. """
+        how = [word for word, holds in (("scaled", self.is_scaled), ("engine", self.is_by_engine), ("blind", self.unseen)) if holds]
         return f" ({', '.join(how)})" if how else ""
 
     @property

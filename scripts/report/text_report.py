@@ -52,7 +52,7 @@ def _head(run, columns):
     total = f"{len(run.cases)} of {run.planned}" if run.planned > len(run.cases) else str(len(run.cases))
     lines.append(wrapped(f"{total} case{'' if total == 1 else 's'} ended: {counts(run)}", columns))
     return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, *timings.round_sentences(run), *timings.interval_sentences(run),
-                                                             load.sentence(run)] if note]
+                                                             load.sentence(run), reasons.blind(run)] if note]
 
 
 def _row(case, work, columns):

@@ -112,6 +112,21 @@ TEST(DocumentMask, ThatHidNothingInTheStepsComparedIsTold) {
   EXPECT_EQ(unseen_of({{"train.steps", "1"}}), "");
   EXPECT_EQ(unseen_of({{"train.steps", "1"}, {"model.vocab", "99991"}}),
             "data.document_mask: no document ends inside a window of the steps compared");
+  // Two windows of eight tokens in which none is the last of a document.
+  const Overrides small = {{"model.vocab", "32"}, {"model.layers", "1"},   {"model.hidden", "8"},
+                           {"model.heads", "2"},  {"model.sequence", "8"}, {"train.batch", "1"},
+                           {"train.steps", "1"},  {"train.seed", "4"}};
+  const Certificate scaled = tests::certificate_of(masked(small), 1);
+  EXPECT_EQ(scaled.level, "scaled");
+  EXPECT_NE(scaled.native.unseen.find("data.document_mask: no document ends"), std::string::npos)
+      << scaled.describe();
+  const Overrides servers = {{"parallel.data.size", "2"},
+                             {"parallel.data.mode", "parameter_server"},
+                             {"parallel.data.staleness", "1"},
+                             {"optimizer.clip", "0"},
+                             {"train.batch", "2"}};
+  EXPECT_EQ(unseen_of(tests::keys::both(small, servers)),
+            "data.document_mask: no document ends inside a window of the steps compared");
 }
 
 TEST(DocumentMask, ThatAnEngineForgetsIsTold) {

@@ -79,6 +79,18 @@ TEST(CertificateInHalfPrecision, RoundsClippedGradientsAsTheRunDoes) {
   }
 }
 
+// Where all of them are skipped no gradient and no update was there to compare.
+TEST(CertificateInHalfPrecision, OfStepsThatWereAllSkippedIsNone) {
+  const Overrides skipping = {
+      {"model.dtype", "f16"}, {"train.steps", "4"}, {"train.loss_scale_start", "1e15"}};
+  const Certificate c = of_a_run(skipping);
+  EXPECT_EQ(c.verdict, "not_run") << words(c);
+  EXPECT_NE(c.reason.find("every step that was compared was skipped"), std::string::npos)
+      << words(c);
+  const Certificate later = of_a_run(tests::keys::both(skipping, {{"train.steps", "60"}}));
+  EXPECT_EQ(later.verdict, "equal") << words(later);  // its last step is compared too
+}
+
 const Overrides kDiverging = {{"optimizer.lr", "1"},    {"model.hidden", "64"},
                               {"model.vocab", "256"},   {"model.sequence", "32"},
                               {"train.steps", "12"},    {"optimizer.clip", "0"},

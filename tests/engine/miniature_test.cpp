@@ -203,7 +203,7 @@ TEST(Kept, NamesWhatAPlanLost) {
   }
 }
 
-// What miniatures are tried on has all that a plan may choose.
+// What miniatures are tried on has every way to agree, every optimizer and every mode.
 TEST(LargePlans, HaveEveryWayToAgreeOptimizerAndMode) {
   tests::LargePlans plans(1);
   std::set<std::string> met;

@@ -163,6 +163,13 @@ TEST(TieredGeneration, LoadsWhatStaysOnce) {
   EXPECT_LT(loaded(half, "static", kTokens), loaded({}, "host", kTokens));
 }
 
+/// A prompt is one document, whose mask is not there.
+TEST(Fit, DocumentsChangeNothing) {
+  const Overrides mask = {{"data.document_mask", "true"}};
+  Fitted masked({"", mask}, Cache::kWherePossible), plain({"", {}}, Cache::kWherePossible);
+  EXPECT_EQ(masked.need(), plain.need());
+}
+
 TEST(Fit, AForwardKeepsNothingOfAnOptimizer) {
   const Registries registries = builtin_registries();
   for (const char* policy : {"plain", "host"}) {

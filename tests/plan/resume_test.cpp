@@ -72,6 +72,13 @@ TEST(ResumePlan, ServersThatNobodyWaitsForLearnOtherwise) {
   EXPECT_EQ(resume_changes(saved, now), Words{"parallel.data.staleness = 0, now 1"});
   EXPECT_THROW(check_resumable(saved, now, "here"), ConfigError);
   EXPECT_NO_THROW(check_resumable(saved, now, "here", ResumeChanges::kMeant));
+  Plan more = now;
+  more.parallel.data.size = 2 * now.parallel.data.size;
+  EXPECT_EQ(resume_changes(now, more).size(), 1U);
+  EXPECT_NE(resume_changes(now, more).at(0).find("parallel.data.size = 1, now 2"),
+            std::string::npos);
+  more.parallel.data.staleness = saved.parallel.data.staleness;
+  EXPECT_EQ(resume_changes(saved, more), Words{});  // in step they learn the same
 }
 
 TEST(ResumePlan, TakesAutoForWhatItStandsFor) {

@@ -106,6 +106,9 @@ void add_reasons(const Json& line, Reasons& reasons) {
   if (is_different(document) || !why.empty()) {
     tell(text("certificate ", shown(verdict_of(document)), why.empty() ? "" : ": ", why));
   }
+  const Json unseen = value_at(document, "certificate.native.unseen");
+  if (verdict_of(document) == "equal" && unseen.is_string())
+    tell("certificate equal, blind to " + unseen.get<std::string>());
   for (const std::string& finding : findings_of_rounds(line).sentences) tell(finding);
 }
 

@@ -33,6 +33,7 @@ std::string verdict_words(const Json& document) {
   std::vector<std::string> how;
   if (value_at(document, "certificate.level") == "scaled") how.emplace_back("scaled");
   if (is_by_engine(document)) how.emplace_back("engine");
+  if (value_at(document, "certificate.native.unseen").is_string()) how.emplace_back("blind");
   return how.empty() ? verdict : text(verdict, " (", join(how), ")");
 }
 

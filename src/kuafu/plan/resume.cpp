@@ -57,6 +57,10 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
     const std::string before = plan::print(key, was), after = plan::print(key, is);
     if (is_of_learning(key) && before != after) note(key.name, before, after);
   }
+  const DataParallelPlan &by = saved.parallel.data, &by_now = now.parallel.data;
+  if (by.is_stale() && by_now.is_stale() && by.size != by_now.size) {  // each pushes its own steps
+    note("parallel.data.size", text(by.size), text(by_now.size, " (workers that wait for nobody)"));
+  }
   if (saved.optimizer.has_horizon() && now.optimizer.has_horizon() &&
       saved.schedule_steps() != now.schedule_steps()) {
     note(kHorizon, horizon(saved), horizon(now));

@@ -74,8 +74,9 @@ bool has_same_validation(const Plan& a, const Plan& b) {
   const bool has_same_bytes =
       a.data.hash.empty() || b.data.hash.empty() || a.data.hash == b.data.hash;
   return has_same_bytes && a.data.kind == b.data.kind && a.data.validation == b.data.validation &&
-         a.train.batch == b.train.batch && a.train.seed == b.train.seed &&
-         a.train.validation_batches == b.train.validation_batches;
+         a.data.document_mask == b.data.document_mask &&
+         a.model.capacity_factor == b.model.capacity_factor && a.train.batch == b.train.batch &&
+         a.train.seed == b.train.seed && a.train.validation_batches == b.train.validation_batches;
 }
 
 }  // namespace kuafu

@@ -381,6 +381,31 @@ bool has_documents(const Dataset& data, const Plan& plan, const std::vector<int6
   });
 }
 
+/// A step that was skipped has neither gradient nor update to compare.
+void require_gradients(Proof& native) {
+  if (native.verdict != "equal" || !native.gradient.where.empty() || !native.blocks.where.empty())
+    return;
+  native.give_up(
+      "every step that was compared was skipped, since a gradient overflowed: no gradient and no "
+      "update was compared; lower train.loss_scale_start");
+}
+
+/// What the native part could not see, though it was there. Rank 0 tells all.
+void tell_unseen(const Plan& plan, bool has_validation,
+                 const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
+                 Certificate& c) {
+  const auto leave_unseen = [&](const char* what) {
+    c.native.unseen += text(c.native.unseen.empty() ? "" : "; ", what);
+  };
+  if (c.level == "scaled" && has_validation) {
+    leave_unseen("the validation loss of the run, which is compared of whole models alone");
+  }
+  if (plan.data.document_mask && !c.native.steps.empty() &&
+      !has_documents(*make_data(plan), plan, c.native.steps)) {
+    leave_unseen("data.document_mask: no document ends inside a window of the steps compared");
+  }
+}
+
 }  // namespace
 
 void Measure::add(double e, double b, const std::string& name) {
@@ -494,6 +519,9 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (!registries.oracles.contains(plan.model.kind)) c.reference = "engine";
   if (is_replayed(plan)) {
     certify_replayed(plan, registries, world, make_data, options, timed.pushed, c);
+    require_gradients(c.native);
+    c.conclude();
+    if (world.rank() == 0) tell_unseen(plan, given.validation_loss.has_value(), make_data, c);
     return shared(c, world);
   }
   Certification certification(registries, world, make_data, options, timed, c,
@@ -513,16 +541,8 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   certification.judge(c.native);
   if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;
-  const auto leave_unseen = [&](const char* what) {
-    c.native.unseen += text(c.native.unseen.empty() ? "" : "; ", what);
-  };
-  if (c.level == "scaled" && given.validation_loss) {
-    leave_unseen("the validation loss of the run, which is compared of whole models alone");
-  }
-  if (plan.data.document_mask && c.level == "full" && world.rank() == 0 &&
-      !has_documents(*make_data(plan), plan, c.native.steps)) {
-    leave_unseen("data.document_mask: no document ends inside a window of the steps compared");
-  }
+  require_gradients(c.native);
+  if (world.rank() == 0) tell_unseen(plan, given.validation_loss.has_value(), make_data, c);
   c.conclude();
   return shared(c, world);
 }

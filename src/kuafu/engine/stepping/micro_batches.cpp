@@ -150,6 +150,7 @@ Side MicroBatches::read_given(int64_t first) const {
 
 Side MicroBatches::side_of(const Tokens& tokens, int64_t first, int64_t global_samples) const {
   Side s = make_side(plan_, tokens, order_, device_);
+  if (given_ != nullptr && !tokens.end_token) s.first = Tensor();  // a prompt is one document
   s.sample_scale = 1.0 / static_cast<double>(global_samples);
   s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.predictions);
   s.first_sample = first;
