@@ -70,7 +70,7 @@ def simulated(build, model, system, batch):
     made = document["generation"]
     return row | {key: made[key] for key in ("batch", "tokens_per_s", "first_token_s", "token_s", "cache_bytes")} | {
         "peak_bytes": made["peak_bytes"][0], "host_bytes": made["host_peak_bytes"][0], "to_device_bytes": document["moves"]["to_device_bytes"][0],
-        "cache_to_device_bytes": document["moves"]["cache_to_device_bytes"][0]}
+        "cache_to_device_bytes": document["moves"].get("cache_to_device_bytes", [0])[0]}
 
 
 def small(build, name, round_):
@@ -88,7 +88,7 @@ def small(build, name, round_):
         return row
     longest = max(len(p.encode()) for p in SMALL_PROMPTS)
     twin = generated(build, "small.toml", settings, "--world", "simulated", "--prompt-tokens", longest, "--tokens", TOKENS // 2, *words)
-    return row | {"simulated": {"to_device_bytes": twin["moves"]["to_device_bytes"][0], "cache_to_device_bytes": twin["moves"]["cache_to_device_bytes"][0]}}
+    return row | {"simulated": {"to_device_bytes": twin["moves"]["to_device_bytes"][0], "cache_to_device_bytes": twin["moves"].get("cache_to_device_bytes", [0])[0]}}
 
 
 def measure(options):

@@ -266,7 +266,8 @@ def _interval(r):
     if r.speed_interval is None:
         has_two = r.rounds == 2 or (not r.rounds and (r.case.has_two_rounds or r.base.has_two_rounds))
         said = "estimated" if r.is_estimated else "two rounds: no interval" if has_two else "too few steps for an interval"
-        return f"<br><small>{said}</small>"
+        apart = "" if r.rounds or r.is_estimated else ", apart"
+        return f"<br><small>{said}{apart}</small>"
     low, high = r.speed_interval
     rounds = "" if r.rounds == 1 else f", {r.rounds} rounds" if r.rounds else ", apart"
     return f"<br><small>{low:.3g} to {high:.3g}{rounds}</small>"

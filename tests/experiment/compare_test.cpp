@@ -244,6 +244,9 @@ TEST(Compare, TakesAWeakerProofForADifference) {
   Json fewer = proven("full", "oracle");
   fewer["certificate"]["native"]["steps"] = {0, 1};
   EXPECT_EQ(against(fewer).differences.size(), 1u);
+  Json blind = proven("scaled", "oracle");
+  blind["certificate"]["native"]["unseen"] = "the validation loss";
+  EXPECT_EQ(against(blind).verdicts, "equal -> equal (scaled, blind)");
   // A record from before the field says nothing of it.
   Json older = proven("full", "oracle");
   older["certificate"].erase("reference");

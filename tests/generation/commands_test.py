@@ -143,9 +143,32 @@ class Commands(Trained):
             if cache == "host":
                 for name in ("cache_to_device_bytes", "cache_to_host_bytes"):
                     self.assertEqual(foretold["moves"][name], real["moves"][name])
+        for policy in (["memory.policy=belady"], ["memory.policy=auto", "memory.horizon=cycle"]):    # which need not repeat the moves of a forward
+            keys = [w for s in policy for w in ("--set", s)]
+            asked = ["generate", "/dev/null", *keep, *keys, "--tokens", "20", "--json", out]
+            page.kuafu(*asked, *self.prompts(["a prompt", "b", "ccc"]))
+            with open(out, encoding="utf-8") as file:
+                real = json.load(file)["moves"]
+            page.kuafu(*asked, "--world", "simulated", "--prompt-tokens", "8")
+            with open(out, encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["moves"], real, policy)
         for words, says in ((["--prompt-tokens", "30"], "--prompt-tokens 30: allowed: 1 to 29"), ([], "reads no text; give --prompt-tokens N"),
-                            (["--prompt-tokens", "5", "--prompt", "a"], "neither --prompt nor --file")):
+                            (["--prompt-tokens", "5", "--prompt", "a"], "neither --prompt nor --file"),
+                            (["--prompt-tokens", "5", "--temperature", "1"], "--temperature has no effect with --world simulated")):
             self.assertIn(says, page.kuafu("generate", "/dev/null", *keep, "--world", "simulated", *words, code=2))
+
+    def test_a_simulated_token_waits_for_the_one_before_it(self):
+        out = self.path("foretold.json")
+
+        def foretold(*settings):
+            keys = [w for s in [*page.SMALL, *MODEL, "model.layers=4", "train.batch=1", *settings] for w in ("--set", s)]
+            page.kuafu("generate", "/dev/null", *keys, "--world", "simulated", "--prompt-tokens", "5", "--tokens", "9", "--json", out)
+            with open(out, encoding="utf-8") as file:
+                return json.load(file)["generation"]
+
+        one, stages, replicas = foretold(), foretold("parallel.pipeline=4"), foretold("parallel.data=4")
+        self.assertGreater(stages["token_s"], one["token_s"])
+        self.assertEqual((one["tokens"], replicas["batch"], replicas["tokens"]), (9, 4, 9))    # the rest of a batch is no prompt
 
     def test_a_plug_ins_model_generates_without_a_cache(self):
         out = self.path("made.json")

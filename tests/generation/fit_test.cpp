@@ -146,6 +146,24 @@ TEST(TieredGeneration, MakesTheSameTokensUnderEveryPolicyWithinItsBudget) {
   EXPECT_EQ(tried, 105U);
 }
 
+/// Logits of many columns are as large as what computes them, and come by rows.
+TEST(TieredGeneration, HasRoomForItsLogits) {
+  using tests::keys::both;
+  const Overrides wide = {{"model.vocab", "1501"}, {"model.layers", "8"}, {"train.batch", "12"}};
+  for (const Overrides& base : {wide, both(wide, tests::keys::tensor("1d", "2")),
+                                both(wide, tests::keys::sequence("ring", "2"))}) {
+    const Made plain = Fitted({"plain", base}, Cache::kWherePossible).generate_within({});
+    for (const char* policy : {"host", "static", "lru", "belady"}) {
+      Fitted fitted(tiers(base, policy), Cache::kWherePossible);
+      const int64_t need = fitted.need();
+      for (const int64_t more : {0, 5000, 20000, 100000}) {
+        SCOPED_TRACE(testing::Message() << policy << ", " << more);
+        EXPECT_NO_THROW(EXPECT_EQ(fitted.generate_within(need + more).tokens, plain.tokens));
+      }
+    }
+  }
+}
+
 /// The first forward loads all, and so does the first behind it; what stays does not come again. The
 /// tables of tokens and positions, which the head and then the embedding read, stay between two forwards.
 TEST(TieredGeneration, LoadsWhatStaysOnce) {

@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "kuafu/dataset/no_data.h"
+#include "kuafu/generation/causal.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/model/key_value_cache.h"
 #include "tests/generation/support.h"
@@ -296,9 +297,10 @@ TEST(Generation, TriesAPlugInsModelForWhatLiesBehind) {
         Engine engine(plan, registries, world, none, {});
         const Generation what{.prompts = {{1, 2, 3}}, .tokens = 2};
         if (std::string(kind) == "looks ahead") {
-          EXPECT_THROW(generate(engine, world, what), ConfigError);
+          EXPECT_THROW(require_causal(engine, world), ConfigError);
           return;
         }
+        require_causal(engine, world);
         EXPECT_EQ(generate(engine, world, what).cache_bytes > 0, std::string(kind) == "gpt");
       });
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/file_claim.h"
 #include "tests/record/support.h"
 
 namespace kuafu {
@@ -67,6 +68,23 @@ TEST(FolderLock, IsTakenByOneOfThoseThatWaitedForItsOwner) {
   for (std::thread& thread : waiting) thread.join();
   EXPECT_EQ(done, 4);
   EXPECT_EQ(most, 1);
+}
+
+TEST(FileClaim, IsOfTheFileHoweverItIsCalled) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directories(folder / "a");
+  std::filesystem::create_directories(folder / "b");
+  std::filesystem::current_path(folder / "a");
+  const FileClaim mine("--json", "made.json");  // which is not there yet
+  for (const std::string& name :
+       {std::string("./made.json"), folder / "a/made.json", folder / "b/../a/made.json"}) {
+    EXPECT_THROW(FileClaim("--json", name), ConfigError) << name;
+  }
+  std::filesystem::current_path(folder / "b");
+  EXPECT_NO_THROW(FileClaim("--json", "made.json"));
+  EXPECT_NO_THROW(FileClaim("--json", "/dev/null"));
+  std::filesystem::current_path(before);
 }
 
 }  // namespace

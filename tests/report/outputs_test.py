@@ -106,6 +106,19 @@ class Outputs(Folders):
         self.assertIn("broken   tokens_per_s equals 1 (a paper): 1 of 2 cases\n           A, 2 ranks: tokens_per_s is 2", out)
         self.assertIn('no case  status equals "ok" where ranks = 64: 0 of 0 cases', out)
 
+    def test_what_a_certificate_is_blind_to_stands_in_its_row_and_below(self):
+        lines = synthetic.few(2)
+        lines[1]["document"]["certificate"]["native"] = {"verdict": "equal", "unseen": "the mask of documents"}
+        run = record.read_run(synthetic.write(self.root / "blind", lines))
+        said = f"certificates `equal` that are blind to something: the mask of documents ({run.cases[0].name})."
+        self.assertIn(said, " ".join(text_report.text([run], ["blind"], 80).split()))
+        self.assertEqual([c.how_certified for c in run.cases[:2]], [" (blind)", ""])
+        code, _, _ = run_main(self.root / "blind")
+        page = (self.root / "blind" / "report.html").read_text(encoding="utf-8")
+        self.assertEqual(code, 0)
+        self.assertIn(said, page)
+        self.assertIn("equal (blind)", page)
+
     def test_text_says_the_work_of_a_group_once(self):
         out = text_report.text([record.read_run(synthetic.write(self.root / "named"))], ["named"], 80)
         group = out.split("batch 8, sequence 64, full recomputation:")[1].split("\n")[1:4]

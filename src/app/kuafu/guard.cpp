@@ -183,6 +183,12 @@ std::string status_of(const std::string& path, const Version& before) {
   return status.is_string() ? status.get<std::string>() : "";
 }
 
+/// What is written there nobody reads back: /dev/null, a pipe.
+bool is_device(const std::string& path) {
+  struct stat s {};
+  return ::stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode);
+}
+
 /// Best effort: what the document says is on standard error too.
 void write(const Json& document, const std::string& path) {
   try {
@@ -507,7 +513,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, G
     return report_failure(call, {.reason = of_launcher, .code = call.json.empty() ? code : kBad},
                           written);
   }
-  if (call.json.empty() || is_told) return code;
+  if (call.json.empty() || is_device(call.json) || is_told) return code;
   Failure failure{.reason = text(who, describe_end(status),
                                  written.empty() ? " without writing " + call.json
                                                  : " after its document said " + written,

@@ -186,7 +186,7 @@ Plan ForwardCommand::fitted_plan(int64_t world_ranks) const {
       plan_.memory.device.has_value(),
       "--fit takes the largest batch that memory.device holds, and the plan gives none; set "
       "memory.device, or leave --fit out");
-  Plan best = *placed_plan(world_ranks, 1);
+  Plan best = placed_plan(world_ranks, 1).value_or(plan_);  // the layouts may take none so small
   require_fits(plan_of_forward(best));
   const auto fitting = [&](int64_t batch) {
     const auto plan = placed_plan(world_ranks, batch);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -73,7 +74,7 @@ class Frontier {
   int64_t search(int64_t most) {
     most_ = most;
     const int64_t below = least_of(options_.vary) - 1;
-    int64_t fits = below, does_not = most + 1;
+    int64_t fits = below, does_not = std::min(most, std::numeric_limits<int64_t>::max() - 1) + 1;
     while (const int64_t value = legal_between(fits, does_not)) {
       (point(value).peak <= budget_ ? fits : does_not) = value;
     }

@@ -2,7 +2,9 @@
 //
 // `kuafu generate`: prompts, and what follows them.
 
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,10 +21,21 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/xxh64.h"
+#include "kuafu/generation/causal.h"
 #include "kuafu/generation/foretold.h"
+#include "kuafu/record/files.h"
 
 namespace kuafu {
 namespace {
+
+/// Why all ends where the text cannot be written, as a signal.
+constexpr int64_t kNoRoom = SIGXFSZ;
+
+/// Whether it is a pipe whose reader is gone.
+bool is_unread(int descriptor) {
+  pollfd asked{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return ::poll(&asked, 1, 0) == 1 && (asked.revents & POLLERR) != 0;
+}
 
 class GenerateRun final : public ForwardCommand {
  public:
@@ -43,6 +56,11 @@ class GenerateRun final : public ForwardCommand {
                   "--world simulated reads ",
                   "no text; give --prompt-tokens N, of each of train.batch prompts, and neither ",
                   "--prompt nor --file");
+    const char* idle = how_.temperature      ? "--temperature"
+                       : !how_.stops.empty() ? "--stop"
+                                             : nullptr;
+    KUAFU_REQUIRE(idle == nullptr, idle, " has no effect with --world simulated, which chooses no ",
+                  "tokens; leave it out");
   }
 
   int64_t samples() const override { return is_simulated() ? own_batch() : std::ssize(given_); }
@@ -105,22 +123,25 @@ class GenerateRun final : public ForwardCommand {
     if (size.tokens == 0) size.tokens = plan_.model.sequence - size.longest;
     const ForetoldGeneration made = foretell_generation(plan_, registries_, size);
     tell_cache(made.why_no_cache);
-    const int64_t tokens = plan_.train.batch * made.forwards;
-    const double rate = static_cast<double>(tokens) / made.seconds();
-    std::cout << "simulated: " << plan_.train.batch << " prompts of " << size.longest << " tokens, "
-              << made.forwards << " tokens of each\n"
+    const int64_t prompts = std::min(own_batch(), plan_.train.batch);  // others fill the batch up
+    const int64_t tokens = prompts * made.forwards;
+    const double rate = static_cast<double>(tokens) / made.seconds;
+    std::cout << "simulated: " << prompts << (prompts == 1 ? " prompt of " : " prompts of ")
+              << size.longest << " tokens, " << made.forwards << " tokens of each\n"
               << "  first token     " << print_seconds(made.prompts_s) << "\n"
-              << "  each token      " << print_seconds(made.token_s) << "\n"
+              << "  each token      " << print_seconds(made.token_s()) << "\n"
               << "  throughput      " << rate << " tokens/s\n"
               << "  peak memory     " << print_bytes(most(made.peak)) << " on the device";
     if (!made.host_peak.empty()) {
       std::cout << ", " << print_bytes(most(made.host_peak))
                 << " on the host, of the fullest rank\n"
-                << "  to the device   " << print_bytes(most(made.to_device)) << " of weights, "
-                << print_bytes(most(made.cache_to_device)) << " of keys and values";
-      moves_ = {{"to_device_bytes", made.to_device},
-                {"cache_to_device_bytes", made.cache_to_device},
-                {"cache_to_host_bytes", made.cache_to_host}};
+                << "  to the device   " << print_bytes(most(made.to_device)) << " of weights";
+      moves_ = {{"to_device_bytes", made.to_device}};
+    }
+    if (!made.cache_to_device.empty()) {
+      std::cout << ", " << print_bytes(most(made.cache_to_device)) << " of keys and values";
+      moves_["cache_to_device_bytes"] = made.cache_to_device;
+      moves_["cache_to_host_bytes"] = made.cache_to_host;
     }
     std::cout << std::endl;
     write("generation", {{"batch", plan_.train.batch},
@@ -128,10 +149,10 @@ class GenerateRun final : public ForwardCommand {
                          {"cache_bytes", made.cache_bytes},
                          {"prompt_tokens", size.longest},
                          {"tokens", tokens},
-                         {"seconds", made.seconds()},
+                         {"seconds", made.seconds},
                          {"tokens_per_s", rate},
                          {"first_token_s", made.prompts_s},
-                         {"token_s", made.token_s},
+                         {"token_s", made.token_s()},
                          {"peak_bytes", made.peak},
                          {"host_peak_bytes", made.host_peak}});
   }
@@ -143,6 +164,8 @@ class GenerateRun final : public ForwardCommand {
   std::string given() const override { return hash_digits(Json(generation().prompts).dump()); }
 
   void forward(Engine& engine, Communicator& world) override {
+    require_causal(engine, world);
+    const int64_t tried = engine.loaded().value_or(0);
     Generation what = generation();
     std::optional<GeneratedText> text;
     if (world.rank() == 0) {
@@ -151,14 +174,17 @@ class GenerateRun final : public ForwardCommand {
       text.emplace(std::cout, *text_, prompts_, how_.stops);
       what.on_token = [&](size_t p, int64_t token) { return text->on_token(p, token); };
       what.on_end = [&](size_t p, const Continuation& done) { text->on_end(p, done); };
-      what.why_stop = [] { return std::cout ? signal_to_stop() : SIGPIPE; };
+      what.why_stop = [] {
+        return std::cout ? signal_to_stop() : is_unread(STDOUT_FILENO) ? SIGPIPE : kNoRoom;
+      };
     }
     foretell_forwards(engine, registries_, world.rank(), batch_size());
     const auto began = std::chrono::steady_clock::now();
     const Generated made = generate(engine, world, what);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (made.stopped == kNoRoom) throw Unwritten("cannot write all of the standard output");
     stopped_ = static_cast<int>(made.stopped);
-    take_moves(engine, world);
+    if (const auto loaded = engine.loaded()) take_moves("to_device_bytes", *loaded - tried, world);
     if (how_.cache == "host") {
       const auto [to_device, to_host] = engine.cache_moves();
       take_moves("cache_to_device_bytes", to_device, world);
@@ -171,9 +197,12 @@ class GenerateRun final : public ForwardCommand {
 
   void tell_fit() const {
     if (!how_.is_fitted) return;
+    std::string hold = " holds";
+    if (plan_.memory.has_tiers() && plan_.memory.host.has_value())
+      hold = text(" and memory.host = ", print_bytes(*plan_.memory.host), " hold");
     std::cerr << "kuafu: --fit: batches of " << plan_.train.batch << " for " << samples()
               << " prompts, the largest that memory.device = " << print_bytes(*plan_.memory.device)
-              << " holds" << std::endl;
+              << hold << std::endl;
   }
 
   void tell_cache(const std::string& why_none) {

@@ -18,6 +18,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/xxh64.h"
+#include "kuafu/generation/causal.h"
 #include "kuafu/generation/perplexity.h"
 
 namespace kuafu {
@@ -57,6 +58,7 @@ class PerplexityRun final : public ForwardCommand {
   std::string given() const override { return hash_digits(Json(tokens_).dump()); }
 
   void forward(Engine& engine, Communicator& world) override {
+    require_causal(engine, world);
     const auto began = Clock::now();
     auto told = began;
     const auto on_batch = [&](const Perplexity& so_far, int64_t windows) {

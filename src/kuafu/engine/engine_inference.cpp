@@ -170,11 +170,19 @@ Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions
     cache->set_filled();
   }
   if (s.options.device.is_meta()) {
-    if (s.world.rank() != 0) return {};
+    int64_t mine = 0, width = vocab;
+    for (const LogitRow& row : inference.rows) {
+      mine += row.values.numel();
+      width = row.width;  // with padding
+    }
     const at::TensorOptions options =
         at::TensorOptions(at::kMeta).dtype(scalar_type(s.plan.model.dtype));
-    const Tensor sent = at::empty({samples, vocab}, options);  // by others, at most
-    return at::empty({samples, vocab}, options);
+    // As gather_boxes() has them: what one rank sends, at most all, the whole, and a row on its way.
+    const bool is_first = s.world.rank() == 0;
+    const Tensor sent = at::empty({is_first ? samples * width : mine}, options);
+    if (!is_first) return {};
+    const Tensor whole = at::empty({samples, width}, options), row = at::empty({width}, options);
+    return whole.narrow(1, 0, vocab);
   }
   std::vector<Box> mine;
   for (const LogitRow& row : inference.rows) {

@@ -162,11 +162,13 @@ class Checker {
       if (is_one_of(name.word, columns_)) continue;
       const bool is_text = literal.value.kind == Value::Kind::kText;
       const std::string given = literal.value.shown();
+      const bool is_equality = node.word == "==" || node.word == "!=";
+      if (is_text && is_equality && !is_number_field(name.word))
+        check_value(name.word, literal.value.json(), where);
       if (is_text_field(name.word)) {
         require(is_text, where, ": ", name.word, " is a text; compare it with one in quotes, not ",
                 given);
-        if (node.word == "==" || node.word == "!=" || name.word == "status")
-          check_value(name.word, literal.value.json(), where);
+        if (name.word == "status") check_value(name.word, literal.value.json(), where);
       } else if (is_number_field(name.word)) {
         require(!is_text, where, ": ", name.word,
                 " is a number; compare it with one, not the text ", given);

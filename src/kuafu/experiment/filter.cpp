@@ -9,6 +9,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/plan/keys.h"
 
 namespace kuafu {
 namespace {
@@ -69,6 +70,15 @@ std::vector<std::string> patterns_of(const std::string& wanted,
   return has(values, wanted) ? std::vector<std::string>{wanted} : split(wanted);
 }
 
+/// Plan keys that a word may stand for: rows of axes set keys that no case is called by.
+std::string whole_keys(const std::string& word) {
+  std::vector<std::string> keys;
+  for (const plan::Key& key : plan::keys()) {
+    if (key.name != word && last_word(key.name) == word) keys.push_back(key.name);
+  }
+  return keys.empty() ? "" : text(" In full: ", join_or(keys), ".");
+}
+
 }  // namespace
 
 std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
@@ -85,8 +95,8 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
       }
     }
     KUAFU_REQUIRE(!values.empty(), option, " ", given, "=", wanted, ": no case has the key ",
-                  in_quotes(given), did_you_mean(given, from.keys), " The cases differ in ",
-                  join(from.keys));
+                  in_quotes(given), did_you_mean(given, from.keys), whole_keys(given),
+                  " The cases differ in ", join(from.keys));
     const std::vector<std::string> patterns = patterns_of(wanted, values);
     for (const std::string& pattern : patterns) {
       KUAFU_REQUIRE(has(values, pattern), option, " ", given, "=", wanted, ": no case has ", given,

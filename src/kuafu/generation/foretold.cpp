@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each forward is a "step" of the trace, whose end the replay tells. Of those of one token the third is
-// priced: the first begins with an empty device, and from the second on one is like the next.
+// Each forward is a "step" of the trace, whose end the replay tells. Behind it all ranks are told the
+// tokens, so that the next one begins when the last stage is done. Of more forwards than are made the
+// later half of these is what the rest is like.
 
 #include "kuafu/generation/foretold.h"
 
@@ -18,26 +19,22 @@ namespace kuafu {
 namespace {
 
 constexpr double kPicosecond = 1e-12;
-/// Forwards of one token that are made.
-constexpr int64_t kLater = 3;
+/// Forwards that are made at most.
+constexpr int64_t kMost = 512;
 
-/// What one rank has moved after each of its forwards, and what it held.
+/// What one rank has moved after each of its forwards.
 class Forwards {
  public:
-  Forwards(Engine& engine, const BatchSize& size) : engine_(engine), size_(size) {}
+  Forwards(const MetaRank& rank, const BatchSize& size) : rank_(rank), size_(size) {}
 
-  void make() {
-    const int64_t sequence = engine_.plan().model.sequence;
-    if (size_.cache == Cache::kOff || !engine_.why_no_cache().empty()) {
-      for (int64_t i = 0; i <= kLater; ++i) one(sequence, size_.longest - 1, nullptr);
-      return;
-    }
-    KeyValueCache cache(cache_capacity(engine_.plan(), size_),
-                        size_.cache == Cache::kHost ? engine_.make_cache_home() : nullptr);
-    one(size_.longest, size_.longest - 1, &cache);
-    const int64_t last = cache_capacity(engine_.plan(), size_) - 1;
-    for (int64_t i = 0; i < kLater && size_.longest < sequence; ++i) {
-      one(1, (size_.longest + last) / 2, &cache);
+  void make(int64_t forwards) {
+    const Plan& plan = rank_.engine.plan();
+    const bool has_cache = size_.cache != Cache::kOff && rank_.engine.why_no_cache().empty();
+    KeyValueCache cache(cache_capacity(plan, size_),
+                        size_.cache == Cache::kHost ? rank_.engine.make_cache_home() : nullptr);
+    for (int64_t i = 0; i < std::min(forwards, kMost); ++i) {
+      const int64_t tokens = !has_cache ? plan.model.sequence : i == 0 ? size_.longest : 1;
+      one(tokens, size_.longest - 1 + i, has_cache ? &cache : nullptr);
     }
     cache_bytes = cache.bytes();
   }
@@ -50,25 +47,28 @@ class Forwards {
 
  private:
   void one(int64_t tokens, int64_t position, KeyValueCache* cache) {
-    {
-      const TracePhase forward(kStepPhase);
-      meta_forward(engine_, tokens, position, cache);
-    }
-    const auto [in, out] = engine_.cache_moves();
-    after.push_back({engine_.loaded().value_or(0), in, out});
+    const TracePhase forward(kStepPhase);
+    meta_forward(rank_.engine, tokens, position, cache);
+    // A token and its ending of each sample, and why all ends.
+    std::vector<int64_t> told(static_cast<size_t>(2 * rank_.engine.plan().train.batch + 1));
+    rank_.world.all_reduce({told.data(), std::ssize(told), DType::kI64}, ReduceOp::kMax)
+        .wait_host();
+    const auto [in, out] = rank_.engine.cache_moves();
+    after.push_back({rank_.engine.loaded().value_or(0), in, out});
   }
 
-  Engine& engine_;
+  const MetaRank& rank_;
   const BatchSize& size_;
 };
 
-/// Of all forwards, from what it was after each of those that were made.
-int64_t of_all(const std::vector<Forwards::Moved>& after, int64_t Forwards::Moved::*what,
-               int64_t forwards) {
-  const auto at = [&](size_t i) { return after[i].*what; };
+/// What it is after `all` times, from what it was after each of those that were made.
+template <class T>
+T after_all(const std::vector<T>& after, int64_t all) {
   const auto made = static_cast<int64_t>(after.size());
-  if (forwards <= made) return at(static_cast<size_t>(forwards) - 1);
-  return after.back().*what + (forwards - made) * (after.back().*what - at(after.size() - 2));
+  if (all <= made) return after.back();
+  const int64_t half = made / 2;
+  return after.back() +
+         (all - made) * (after.back() - after[static_cast<size_t>(made - half - 1)]) / half;
 }
 
 /// When the last rank ended each forward.
@@ -99,22 +99,26 @@ ForetoldGeneration foretell_generation(const Plan& plan, const Registries& regis
   std::vector<Trace> traces;
   for (int rank = 0; rank < ranks; ++rank) {
     TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWorkByPhase);
-    on_meta_rank(plan, registries, world, rank, [&](Engine& engine, RankBook& book) {
+    on_meta_rank(plan, registries, world, rank, [&](const MetaRank& mine) {
+      Engine& engine = mine.engine;
       out.why_no_cache = engine.why_no_cache();
       foretell_forwards(engine, registries, rank, size);
-      Forwards forwards(engine, size);
+      Forwards forwards(mine, size);
       {
         const TraceScope traced(&recorder);
-        forwards.make();
+        forwards.make(out.forwards);
       }
       out.cache_bytes = std::max(out.cache_bytes, forwards.cache_bytes);
-      out.peak.push_back(book.peak());
+      out.peak.push_back(mine.book.peak());
       if (!has_tiers) return;
       out.host_peak.push_back(engine.moves().host_peak);
       const auto add = [&](std::vector<int64_t>& to, int64_t Forwards::Moved::*what) {
-        to.push_back(of_all(forwards.after, what, out.forwards));
+        std::vector<int64_t> after;
+        for (const Forwards::Moved& moved : forwards.after) after.push_back(moved.*what);
+        to.push_back(after_all(after, out.forwards));
       };
       add(out.to_device, &Forwards::Moved::to_device);
+      if (size.cache != Cache::kHost) return;
       add(out.cache_to_device, &Forwards::Moved::cache_to_device);
       add(out.cache_to_host, &Forwards::Moved::cache_to_host);
     });
@@ -122,9 +126,7 @@ ForetoldGeneration foretell_generation(const Plan& plan, const Registries& regis
   }
   const std::vector<int64_t> end = ends(traces, plan.cluster);
   out.prompts_s = static_cast<double>(end.front()) * kPicosecond;
-  if (end.size() > 1) {
-    out.token_s = static_cast<double>(end.back() - end[end.size() - 2]) * kPicosecond;
-  }
+  out.seconds = static_cast<double>(after_all(end, out.forwards)) * kPicosecond;
   return out;
 }
 

@@ -12,8 +12,8 @@ namespace kuafu {
 /// What generating would take on the plan's [cluster]: times by the prices of simulate/replay.h, bytes
 /// exact.
 struct ForetoldGeneration {
+  double seconds = 0;       ///< of all forwards
   double prompts_s = 0;     ///< the forward of the prompts
-  double token_s = 0;       ///< one token of each sample behind it, at the middle of its positions
   int64_t forwards = 0;     ///< of all tokens: the first, and those of one token
   int64_t cache_bytes = 0;  ///< of keys and values, of the rank that keeps most
   /// By rank, of all forwards; empty without tiers: parameters, keys and values that come to the device,
@@ -22,7 +22,10 @@ struct ForetoldGeneration {
   std::string why_no_cache;              ///< as Engine::why_no_cache()
   std::vector<int64_t> peak, host_peak;  ///< bytes by rank; the second is empty without tiers
 
-  double seconds() const { return prompts_s + static_cast<double>(forwards - 1) * token_s; }
+  /// Of a forward of one token of each sample behind the first, on average.
+  double token_s() const {
+    return forwards > 1 ? (seconds - prompts_s) / static_cast<double>(forwards - 1) : 0;
+  }
 };
 
 /// Of one batch of the plan's train.batch prompts of `size.longest` tokens, from the forwards themselves

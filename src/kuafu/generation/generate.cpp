@@ -10,7 +10,6 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
-#include "kuafu/generation/causal.h"
 #include "kuafu/generation/fit.h"
 #include "kuafu/model/key_value_cache.h"
 
@@ -186,7 +185,6 @@ Plan plan_of_generation(Plan plan) {
 }
 
 Generated generate(Engine& engine, Communicator& world, const Generation& generation) {
-  require_causal(engine, world);
   Generated made;
   made.all.resize(generation.prompts.size(), {.ending = Ending::kAsked});
   const auto each = static_cast<size_t>(engine.plan().train.batch);

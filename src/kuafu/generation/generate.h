@@ -59,7 +59,7 @@ Plan plan_of_generation(Plan plan);
 /// Continues all prompts, train.batch at a time. Rank 0 chooses and tells the others. Where the plan
 /// allows no cache (Engine::why_no_cache()) each token is a forward of the whole sequence. Collective;
 /// what is generated is returned on all ranks, times on rank 0.
-/// Throws as require_causal() does. @pre the engine's plan is one of plan_of_generation()
+/// @pre the engine's plan is one of plan_of_generation(), its model causal (causal.h)
 Generated generate(Engine& engine, Communicator& world, const Generation& generation);
 
 }  // namespace kuafu

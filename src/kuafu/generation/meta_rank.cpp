@@ -10,13 +10,13 @@
 namespace kuafu {
 
 void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world, int rank,
-                  const std::function<void(Engine& engine, RankBook& book)>& use) {
+                  const std::function<void(const MetaRank& rank)>& use) {
   RankBook book = device_book(plan, rank, at::kMeta);
   const BookScope booked(&book);
   const auto me = world.communicator(rank);
   const NoData none(plan.model);
   Engine engine(plan, registries, *me, none, {.device = at::kMeta, .trains = false});
-  use(engine, book);
+  use({engine, book, *me});
 }
 
 void meta_forward(Engine& engine, int64_t tokens, int64_t position, KeyValueCache* cache) {

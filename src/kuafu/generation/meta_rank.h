@@ -10,9 +10,14 @@
 
 namespace kuafu {
 
-/// Gives `use` one rank of the plan on meta tensors, with the book of its device.
+/// One rank of a plan on meta tensors, with the book of its device and its world.
+struct MetaRank {
+  Engine& engine;
+  RankBook& book;
+  Communicator& world;
+};
 void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world, int rank,
-                  const std::function<void(Engine& engine, RankBook& book)>& use);
+                  const std::function<void(const MetaRank& rank)>& use);
 
 /// A forward of so many tokens of each sample, whose logits at `position` are wanted, up to what is
 /// chosen from.

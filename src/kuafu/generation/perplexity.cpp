@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/generation/causal.h"
 
 namespace kuafu {
 
@@ -44,7 +43,6 @@ Tokens window_batch(const std::vector<int64_t>& text, const std::vector<int64_t>
 Perplexity perplexity_of(
     Engine& engine, Communicator& world, const std::vector<int64_t>& text, int64_t stride,
     const std::function<int64_t(const Perplexity& so_far, int64_t windows)>& on_batch) {
-  require_causal(engine, world);
   const int64_t batch = engine.plan().train.batch, sequence = engine.plan().model.sequence;
   const std::optional<int64_t> end_token = end_of_documents(engine.plan().data);
   const std::vector<int64_t> starts = window_starts(std::ssize(text), sequence, stride);

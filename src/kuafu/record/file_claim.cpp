@@ -21,9 +21,10 @@ FileClaim::FileClaim(std::string_view option, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (path.empty() || (fs::exists(path, error) && !fs::is_regular_file(path, error))) return;
-  const std::string file = fs::weakly_canonical(path, error).string();
-  const std::string name =
-      "kuafu-file-" + hash_digits(error ? path : file);  // else as it was given
+  // A relative name that is not there yet would stay one.
+  const std::string whole = fs::absolute(path, error).string();
+  const std::string file = fs::weakly_canonical(whole, error).string();
+  const std::string name = "kuafu-file-" + hash_digits(error ? whole : file);
   sockaddr_un at{};
   at.sun_family = AF_UNIX;  // a name without a file, which ends with its socket
   std::copy(name.begin(), name.end(), at.sun_path + 1);
