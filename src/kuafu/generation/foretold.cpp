@@ -7,7 +7,6 @@
 #include "kuafu/generation/foretold.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kuafu/base/trace.h"
 #include "kuafu/generation/meta_rank.h"
