@@ -10,7 +10,7 @@
 namespace kuafu {
 
 /// What generating would take on the plan's [cluster]: times by the prices of simulate/replay.h, bytes
-/// exact.
+/// that move exact, peaks an upper bound.
 struct ForetoldGeneration {
   double seconds = 0;       ///< of all forwards
   double prompts_s = 0;     ///< the forward of the prompts
