@@ -35,7 +35,7 @@ def steps():
             ("single", 1, "--hidden 1024 --layers 2 --heads 16 --sequence 128 --batch 4 --sides kuafu,kuafu_mpi,pytorch,pytorch_compile --rounds 12 "
              "--steps 2", 5)]      # 29 steps: from the 35th on this training makes more of a rounding than the losses may differ by
     # As many ranks as cores: with more, a row says how the system shares a core.
-    rows += [(mode, 2, shape + " --sides kuafu,kuafu_mpi,limit,pytorch,pytorch_compile --rounds 10", 5)
+    rows += [(mode, 2, shape + " --sides kuafu,kuafu_mpi,limit,limit_mpi,pytorch,pytorch_compile --rounds 10", 6)
              for mode in ("data", "1d", "zero1", "zero3", "pipeline")]
     for mode, ranks, options, minutes in rows:
         hidden = re.search(r"--hidden (\d+)", options)[1]

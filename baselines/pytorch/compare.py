@@ -8,13 +8,14 @@ hundreds of times a second even where nothing is to be done, and MPI ranks wait 
   kuafu            Kuafu's ranks as threads of one process
   kuafu_mpi        as MPI processes, as PyTorch's ranks are processes
   limit            the threads computing without any communication; nothing that it computes is right
+  limit_mpi        the same of the MPI processes, which is their limit
   unmetered        the threads with ledger and meters off
   other            the threads of another build of Kuafu (--other), as of a commit before a change
   pytorch          eager PyTorch
   pytorch_compile  with forward, loss and backward through torch.compile; what the first step takes,
                    the compiler's work included, is told and left out
 
-All but `limit` begin with the same parameters and train on the same tokens: losses of every step are
+All but limits begin with the same parameters and train on the same tokens: losses of every step are
 compared, and a side that trains something else ends the comparison. Ratios come with a 95 % interval:
 whole rounds are drawn again with replacement, 2000 times, seeded. A limit that is beaten beyond its
 interval is none: nothing is written and the program ends with 1."""
@@ -44,8 +45,9 @@ PEERS = {"single": "single.py", "data": "ddp.py", "pipeline": "pipelining.py",
 MODES = (*PEERS, "zero2", "1d-sp", "2d")
 MODEL = ("layers", "hidden", "heads", "sequence", "batch")
 SIDES = {"kuafu": [], "kuafu_mpi": ["--world", "mpi"], "limit": ["--no-communication"],
+         "limit_mpi": ["--world", "mpi", "--no-communication"],
          "unmetered": ["--no-meter"], "other": [], "pytorch": [], "pytorch_compile": ["--compile"]}
-PYTORCH = ("pytorch", "pytorch_compile")
+PYTORCH, MPI, LIMITS = ("pytorch", "pytorch_compile"), ("kuafu_mpi", "limit_mpi"), ("limit", "limit_mpi")
 RESAMPLES = 2000
 
 
@@ -113,7 +115,7 @@ def command_of(side, options, start=Path("START")):
     shape = shape_of(options)
     if side in PYTORCH:
         return [*peer_of(options, start), *SIDES[side], "--serve"]
-    launcher = ([str(ROOT / "scripts/mpirun.sh"), "--exec", "-n", str(options.ranks)] if side == "kuafu_mpi" else [])
+    launcher = ([str(ROOT / "scripts/mpirun.sh"), "--exec", "-n", str(options.ranks)] if side in MPI else [])
     program = options.other if side == "other" else options.kuafu
     return [*launcher, str(program), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
@@ -200,7 +202,7 @@ def losses_apart(name, mine, reference, tolerance):
 def compared(found, layers, hidden):
     """The verdict on what the sides trained, against the first of them that trains: how far losses
     are apart, and memory of all ranks over the first's. Exits where two did not train the same."""
-    trained = {name: side for name, side in found.items() if name != "limit"}
+    trained = {name: side for name, side in found.items() if name not in LIMITS}
     if len(trained) < 2:
         return {"verdict": "not_run", "reason": "one side alone trains"}
     first, *others = trained
@@ -245,7 +247,7 @@ def ratio(slow, fast, seed=1):
 
 PAIRS = (("kuafu", "other"), ("pytorch", "kuafu"), ("pytorch", "kuafu_mpi"), ("pytorch_compile", "kuafu"),
          ("pytorch_compile", "kuafu_mpi"), ("pytorch", "pytorch_compile"), ("kuafu_mpi", "kuafu"),
-         ("kuafu", "limit"), ("kuafu", "unmetered"), ("pytorch", "limit"))
+         ("kuafu", "limit"), ("kuafu_mpi", "limit_mpi"), ("kuafu", "unmetered"), ("pytorch", "limit"), ("pytorch", "limit_mpi"))
 
 
 def ratios(rounds):
@@ -255,11 +257,13 @@ def ratios(rounds):
 
 
 def beaten(found):
-    """Why the limit is none; empty where it stands. It is that of Kuafu's threads alone."""
-    interval = found.get("kuafu / limit", {"ci95": [1, 1]})["ci95"]
-    if interval[1] >= 1:
-        return ""
-    return f"kuafu takes {interval[0]:.3f} to {interval[1]:.3f} of its limit, which is none: mend the limit"
+    """Why a limit is none; empty where all stand. Threads and processes have each their own."""
+    for pair in ("kuafu / limit", "kuafu_mpi / limit_mpi", "pytorch / limit", "pytorch / limit_mpi"):
+        low, high = found.get(pair, {"ci95": [1, 1]})["ci95"]
+        if high < 1:
+            side, limit = pair.split(" / ")
+            return f"{side} takes {low:.3f} to {high:.3f} of {limit}, which is none: mend the limit"
+    return ""
 
 
 def show(document):

@@ -51,6 +51,11 @@ def by_kuafu(options, own):
     return {"prefill_s": first, "decoding_s": made["seconds"] - first}, [p["tokens"] for p in made["prompts"]]
 
 
+def lines_of(options):
+    """A prompt of options.prompt letters for each sample."""
+    return ["".join(chr(97 + (7 * i * i + 5 * i + 3 * b) % 26) for i in range(options.prompt)) for b in range(options.batch)]
+
+
 class Clock(transformers.StoppingCriteria):
     """When tokens came: it is asked after each of them."""
 
@@ -85,7 +90,7 @@ def main():
         called("run", "/dev/null", "--checkpoint", own / "saved", *plan_words(options))
         called("export", own / "saved", "--format", "hf", "--out", own / "theirs")
         model = transformers.AutoModelForCausalLM.from_pretrained(own / "theirs", dtype=torch.float32, attn_implementation="eager").eval()
-        lines = ["".join(chr(97 + (7 * i * i + 5 * i + 3 * b) % 26) for i in range(options.prompt)) for b in range(options.batch)]
+        lines = lines_of(options)
         (own / "prompts").write_text("".join(line + "\n" for line in lines))
         prompts = torch.tensor([list(line.encode()) for line in lines])
         sides = {"kuafu": lambda: by_kuafu(options, own), "transformers": lambda: by_transformers(options, model, prompts)}

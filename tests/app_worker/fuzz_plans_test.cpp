@@ -158,6 +158,9 @@ TEST(FuzzWorlds, AreDrawnByTheSeedBesideThePlans) {
 
 TEST(FuzzEndings, OfCertificatesThatWereNotRunAreFindingsUnlessTheirReasonIsListed) {
   EXPECT_NE(cause_of_not_run("step 3: loss nan: the run has diverged"), "");
+  EXPECT_EQ(
+      cause_of_not_run("every step that was compared was skipped, since a gradient overflowed"),
+      "all steps skipped");
   EXPECT_EQ(cause_of_not_run("the oracle has no such model"), "");
   EXPECT_EQ(cause_of_not_run(""), "");
   EXPECT_FALSE(is_finding(PlanEnding::kNotRun));

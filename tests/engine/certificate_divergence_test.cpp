@@ -87,6 +87,10 @@ TEST(CertificateInHalfPrecision, OfStepsThatWereAllSkippedIsNone) {
   EXPECT_EQ(c.verdict, "not_run") << words(c);
   EXPECT_NE(c.reason.find("every step that was compared was skipped"), std::string::npos)
       << words(c);
+  EXPECT_NE(c.reason.find("lower train.loss_scale_start"), std::string::npos) << words(c);
+  const Certificate fixed =
+      of_a_run({{"model.dtype", "f16"}, {"train.steps", "4"}, {"train.loss_scale", "1e15"}});
+  EXPECT_TRUE(fixed.reason.ends_with("lower train.loss_scale")) << words(fixed);
   const Certificate later = of_a_run(tests::keys::both(skipping, {{"train.steps", "60"}}));
   EXPECT_EQ(later.verdict, "equal") << words(later);  // its last step is compared too
 }

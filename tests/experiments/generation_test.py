@@ -24,17 +24,17 @@ def row(model, system, asked, rate):
 
 
 def result_of():
-    rows = [row(m, s, asked, (0.6 if asked == run.EQUAL else 7.0)) for m in run.MODELS for s in run.SYSTEMS for asked in (run.EQUAL, "best")]
+    rows = [row(m, s, asked, (0.6 if asked == run.EQUAL or m == "opt-175b" else 7.0)) for m in run.MODELS for s in run.SYSTEMS for asked in (run.EQUAL, "best")]
     seconds = {"prefetch 0": 3.0, "prefetch 1": 2.0, "a share stays": 1.0, "keys on the host": 2.5}
-    small = [{"small": s, "round": r, "token_s": seconds[s], "tokens": [[1, 2]], "to_device_bytes": 5, "cache_to_device_bytes": 0}
-             | ({"simulated": {"to_device_bytes": 5, "cache_to_device_bytes": 0}} if r == 0 else {}) for s in seconds for r in range(2)]
+    small = [{"small": s, "round": r, "token_s": seconds[s], "tokens": [[1, 2]], **dict.fromkeys(run.MOVES, 5)}
+             | ({"simulated": dict.fromkeys(run.MOVES, 5)} if r == 0 else {}) for s in seconds for r in range(2)]
     return {"rows": rows, "small": small}
 
 
 class Quick(unittest.TestCase):
     def test_each_claim_can_fail(self):
         self.assertTrue(all(v["holds"] for v in run.verdicts(result_of())))
-        slow, eager, lame, big, bytes_, tokens, blind, kept = (copy.deepcopy(result_of()) for _ in range(8))
+        slow, eager, lame, big, far, bytes_, tokens, blind, kept = (copy.deepcopy(result_of()) for _ in range(9))
         for r in slow["rows"]:
             r["tokens_per_s"] = min(r["tokens_per_s"], 5.0)
         for r in eager["rows"]:
@@ -42,12 +42,14 @@ class Quick(unittest.TestCase):
         for r in lame["rows"]:
             r["tokens_per_s"] *= 0.9 if r["asked"] == run.EQUAL else 0.6
         big["rows"] = [{k: r[k] for k in ("model", "system", "asked")} | {"reason": "no"} if r["model"] == "opt-175b" else r for r in big["rows"]]
+        for r in far["rows"]:
+            r["tokens_per_s"] *= 0.5 if r["model"] == "opt-175b" else 1
         bytes_["small"][0]["simulated"]["to_device_bytes"] = 6
         tokens["small"][1]["tokens"] = [[1, 3]]
         for broken, name, value in ((blind, "prefetch 0", 2.0), (kept, "a share stays", 2.0)):
             for r in broken["small"]:
                 r["token_s"] = value if r["small"] == name else r["token_s"]
-        for at, broken in enumerate((slow, eager, lame, big, bytes_, tokens, blind, kept)):
+        for at, broken in enumerate((slow, eager, lame, big, far, bytes_, tokens, blind, kept)):
             self.assertFalse(run.verdicts(broken)[at]["holds"], at)
 
     def test_streamed_weights_come_once_a_token(self):

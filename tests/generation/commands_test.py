@@ -157,6 +157,28 @@ class Commands(Trained):
                             (["--prompt-tokens", "5", "--temperature", "1"], "--temperature has no effect with --world simulated")):
             self.assertIn(says, page.kuafu("generate", "/dev/null", *keep, "--world", "simulated", *words, code=2))
 
+    def test_weights_on_a_disk_are_those_in_memory(self):
+        out, text = self.path("made.json"), ["--prompt", "hello", "--tokens", "7"]
+        tiers = ["memory.policy=host", "memory.chunk_size=4096", "train.batch=2", "memory.disk_path=/var/tmp"]
+        for plan in ([], ["parallel.data=2", "parallel.zero=1"], ["parallel.data=2", "parallel.zero=3"], ["parallel.pipeline=2"]):
+            _, expected = self.made(*text, settings=plan)
+            worlds = [()] + ([("--world", "mpi", "--ranks", "2")] if plan else [])
+            for world in worlds:
+                _, made = self.made(*text, "--weights", "disk", *world, settings=[*tiers, *plan])
+                self.assertEqual(made["prompts"][0]["tokens"], expected["prompts"][0]["tokens"], (plan, world))
+        keep = [w for s in [*page.SMALL, *MODEL, *tiers] for w in ("--set", s)]
+        asked = ["generate", "/dev/null", *keep, "--weights", "disk", "--tokens", "7", "--json", out]
+        page.kuafu(*asked, *self.prompts(["a prompt", "b"]))
+        with open(out, encoding="utf-8") as file:
+            real = json.load(file)["moves"]
+        said = page.kuafu(*asked, "--world", "simulated", "--prompt-tokens", "8")
+        with open(out, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["moves"], real)
+        self.assertGreaterEqual(real["from_disk_bytes"][0], real["to_device_bytes"][0])
+        self.assertLess(real["from_disk_bytes"][0], 1.1 * real["to_device_bytes"][0])    # rows of whole lines of 64 bytes
+        self.assertIn("of them read from the disk", said)
+        self.assertEqual([n for n in os.listdir("/var/tmp") if "kuafu" in n], [])
+
     def test_a_simulated_token_waits_for_the_one_before_it(self):
         out = self.path("foretold.json")
 
@@ -232,6 +254,14 @@ class Commands(Trained):
             self.assertEqual([line for line in said.splitlines() if "warning" not in line], [])
             with open(out, encoding="utf-8") as file:
                 self.assertEqual(json.load(file)["status"], "interrupted")
+
+    def test_text_that_finds_no_room_is_told(self):
+        for more in ((), ("--world", "mpi", "--ranks", "2", "--set", "parallel.data.size=2")):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([page.KUAFU, *self.words("--prompt", "hello", "--tokens", "3", *more)], stdout=full,
+                                      stderr=subprocess.PIPE, timeout=60, text=True, check=False)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            self.assertIn("cannot write all of the standard output", done.stderr)
 
     def test_a_damaged_checkpoint_is_wrong_usage_on_every_world(self):
         damaged = self.path("damaged")
@@ -314,6 +344,10 @@ class Commands(Trained):
             (["--world", "simulated", "--prompt-tokens", "5"], (), "--world simulated reads no weights; leave --checkpoint out"),
             ([*hello, "--prompt-tokens", "5"], (), "--prompt-tokens is of --world simulated"),
             ([*hello, "--cache", "host"], (), "--cache host keeps keys and values on the host, and the plan has no tiers"),
+            ([*hello, "--weights", "disk"], (), "--weights disk says where weights lie between their uses, and the plan has no tiers"),
+            ([*hello, "--weights", "disk"], ["memory.policy=host"], "--weights disk, and the plan names no disk; set memory.disk_path"),
+            ([*hello, "--weights", "disk"], ["memory.policy=host", "memory.disk_path=/dev/shm"], "memory.disk_path = \"/dev/shm\""),
+            ([*hello, "--weights", "disc"], (), "is none of host, disk; did you mean"),
             ([*hello, "--init", self.saved], (), "--checkpoint and --init both"),
             (hello, ["model.kind=bert"], "kinds that do are gpt, moe_gpt, opt"),
             (hello, ["model.kind=moe_gpt", "model.router=expert_choice"], "routers that do are top1, top2 and topk"),
@@ -357,6 +391,8 @@ class Perplexity(Trained):
         for plan in PLANS:
             self.assertAlmostEqual(self.found(*learnt, settings=plan)["value"] / one["value"], 1, delta=1e-12, msg=plan)
         self.assertAlmostEqual(self.found(*learnt, "--world", "mpi", settings=PLANS[2])["value"] / one["value"], 1, delta=1e-12)
+        on_disk = ["memory.policy=static", "memory.chunk_size=4096", "memory.device=1GB", "memory.disk_path=/var/tmp"]
+        self.assertEqual(self.found(*learnt, "--weights", "disk", settings=on_disk)["value"], one["value"])
         near = self.found(*learnt, "--stride", "10")
         self.assertEqual((near["tokens"], near["windows"]), (146, 13))
         self.assertLess(near["value"], one["value"])
@@ -410,6 +446,8 @@ class Embed(page.Trips):
     def test_are_those_of_one_rank_in_the_order_of_the_texts(self):
         some = self.texts("a text", "ünïcode", "b text", "x", "c text", "d text", "e text", "a text")
         one, told = self.vectors(*some)
+        on_disk = ["memory.policy=host", "memory.chunk_size=4096", "memory.disk_path=/var/tmp"]
+        self.assertEqual(self.vectors(*some, "--weights", "disk", settings=on_disk)[0], one)
         self.assertEqual([t["tokens"] for t in told["texts"]], [6, 9, 6, 1, 6, 6, 6, 6])
         self.assertEqual((told["forwards"], told["batch"], told["pooling"], told["unit"]), (4, 4, "mean", False))
         self.near([one[0]], [one[7]])

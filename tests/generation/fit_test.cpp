@@ -23,7 +23,8 @@ constexpr int64_t kTokens = 6;
 /// What generating left behind.
 struct Made {
   std::vector<std::vector<int64_t>> tokens;
-  std::vector<int64_t> loaded, cache_in, cache_out, peaks;  ///< bytes by rank
+  std::vector<int64_t> loaded, from_disk, cache_in, cache_out, peaks,
+      host_peaks;  ///< bytes by rank
   int64_t cache_bytes = 0;
 };
 
@@ -32,7 +33,7 @@ class Fitted {
   Fitted(const tests::Family& family, Cache cache, int64_t tokens = kTokens)
       : plan_(tests::generating_plan(family)),
         prompts_(tests::uneven_prompts(plan_)),
-        size_{.tokens = tokens, .cache = cache} {
+        size_{.tokens = tokens, .cache = cache, .has_weights_on_disk = plan_.memory.has_disk()} {
     for (const auto& prompt : prompts_) size_.longest = std::max(size_.longest, std::ssize(prompt));
   }
 
@@ -61,19 +62,24 @@ class Fitted {
     plan_.memory.device = bytes;
     const auto n = static_cast<size_t>(ranks());
     Made made;
-    for (auto* of : {&made.loaded, &made.cache_in, &made.cache_out, &made.peaks}) of->resize(n);
+    for (auto* of : {&made.loaded, &made.from_disk, &made.cache_in, &made.cache_out, &made.peaks,
+                     &made.host_peaks})
+      of->resize(n);
     tests::run_ranks(static_cast<int>(n), [&](Communicator& world) {
       const auto r = static_cast<size_t>(world.rank());
       RankBook book = device_book(plan_, world.rank(), compute_device());
       const BookScope booked(&book);
       const NoData none(plan_.model);
-      Engine engine(plan_, registries_, world, none, {.trains = false});
+      Engine engine(plan_, registries_, world, none,
+                    {.trains = false, .has_parameters_on_disk = size_.has_weights_on_disk});
       foretell_forwards(engine, registries_, world.rank(), size_);
       const Generated all = generate(
           engine, world, {.prompts = prompts_, .tokens = size_.tokens, .cache = size_.cache});
       made.loaded[r] = engine.loaded().value_or(0);
       std::tie(made.cache_in[r], made.cache_out[r]) = engine.cache_moves();
       made.peaks[r] = book.peak();
+      made.from_disk[r] = engine.moves().disk.read;
+      made.host_peaks[r] = engine.moves().host_peak;
       if (r != 0) return;
       made.cache_bytes = all.cache_bytes;
       for (const Continuation& c : all.all) made.tokens.push_back(c.tokens);
@@ -117,7 +123,9 @@ tests::Family tiers(const Overrides& base, const std::string& policy, const Over
   return {policy, tests::keys::both(base, tests::keys::both(all, more))};
 }
 
-/// The policy plays the forwards of single tokens: tokens stay, and so do budgets.
+const Overrides kOnDisk = {{"memory.disk_path", "/var/tmp"}};
+
+/// The policy plays the forwards of single tokens: tokens stay, and so do budgets, wherever weights lie.
 TEST(TieredGeneration, MakesTheSameTokensUnderEveryPolicyWithinItsBudget) {
   using namespace tests::keys;  // NOLINT: the rows below are a table
   const Overrides twelve = {{"train.batch", "12"}};
@@ -135,11 +143,18 @@ TEST(TieredGeneration, MakesTheSameTokensUnderEveryPolicyWithinItsBudget) {
     for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
       for (const Cache cache : {Cache::kWherePossible, Cache::kHost, Cache::kOff}) {
         SCOPED_TRACE(testing::Message() << tried << " " << policy);
-        Fitted fitted(tiers(base, policy, knobs[tried++ % 2]), cache);
+        const Overrides home = tried % 4 < 2 ? Overrides{} : kOnDisk;
+        Fitted fitted(tiers(base, policy, both(home, knobs[tried++ % 2])), cache);
         const int64_t need = fitted.need(), budget = tried % 3 == 0 ? need : need + need / 4;
         const Made made = fitted.generate_within(budget);
         EXPECT_EQ(made.tokens, plain.tokens);
         for (const int64_t peak : made.peaks) EXPECT_LE(peak, budget);
+        for (size_t r = 0; r < made.loaded.size();
+             ++r) {  // rows of a file are whole lines of 64 bytes
+          const int64_t read = made.from_disk[r], loaded = made.loaded[r];
+          EXPECT_GE(read, home.empty() ? 0 : loaded);
+          EXPECT_LE(read, home.empty() ? 0 : loaded + loaded / 16);
+        }
       }
     }
   }
@@ -179,6 +194,24 @@ TEST(TieredGeneration, LoadsWhatStaysOnce) {
   EXPECT_EQ(loaded(whole, "static", kTokens), 2 * all - tables);
   EXPECT_GT(loaded(half, "static", kTokens), 2 * all);
   EXPECT_LT(loaded(half, "static", kTokens), loaded({}, "host", kTokens));
+}
+
+/// The host holds the chunk on its way and those read ahead of it, not the model.
+TEST(TieredGeneration, ReadsWeightsFromADiskChunkByChunk) {
+  const Overrides deep = {{"model.layers", "12"}, {"memory.chunk_size", "16KiB"}};
+  for (const char* ahead : {"0", "1", "3"}) {
+    const Overrides more = tests::keys::both(deep, {{"memory.prefetch", ahead}});
+    Fitted high(tiers({}, "host", more), Cache::kWherePossible);
+    Fitted low(tiers({}, "host", tests::keys::both(more, kOnDisk)), Cache::kWherePossible);
+    const Made above = high.generate_within({}), below = low.generate_within({});
+    EXPECT_EQ(below.tokens, above.tokens);
+    EXPECT_EQ(below.loaded, above.loaded);
+    EXPECT_EQ(below.from_disk, below.loaded);
+    const int64_t largest = std::max<int64_t>(16 << 10, 4 * 32 * 32 * 8);  // a matrix of the MLP
+    EXPECT_LE(below.host_peaks[0], (std::stoll(ahead) + 2) * (largest + 64)) << ahead;
+    EXPECT_GT(above.host_peaks[0], 12 * 12 * 32 * 32 * 8);
+    EXPECT_EQ(low.need(), high.need());
+  }
 }
 
 /// A prompt is one document, whose mask is not there.

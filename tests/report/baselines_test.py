@@ -223,7 +223,7 @@ class Comparison(unittest.TestCase):
         self.assertEqual(document["compared"]["verdict"], "not_run")     # a limit trains nothing
 
     def test_a_limit_that_is_beaten_is_an_error_and_no_result(self):
-        with self.assertRaisesRegex(SystemExit, "kuafu takes 0.667 to 0.667 of its limit, which is none"):
+        with self.assertRaisesRegex(SystemExit, "kuafu takes 0.667 to 0.667 of limit, which is none"):
             self.compare("--sides", "kuafu,limit", "--rounds", "2", FAKE_LIMIT="0.015")
         self.assertFalse((self.folder / "out.json").exists())
 

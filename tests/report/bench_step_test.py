@@ -78,6 +78,22 @@ class Modes(unittest.TestCase):
             self.assertFalse(found["settings"]["communicates"])
             self.assertGreater(min(found["step_time_s"]["samples"]), 0)
 
+    def test_limits_of_processes_play_the_timetable_of_what_both_took(self):
+        done = subprocess.run([str(ROOT / "scripts" / "mpirun.sh"), "-n", "2", str(PROGRAM), *SHAPE, "--mode", "pipeline", "--ranks", "2",
+                               "--world", "mpi", "--no-communication", "--serve"], input="run 1\nrun 3\nquit\n", capture_output=True,
+                              text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, second = map(json.loads, done.stdout.splitlines())
+        self.assertEqual([len(first["samples"]), len(second["samples"])], [1, 3])
+        self.assertGreater(min(second["samples"]), 0)
+
+    def test_limits_of_processes_that_share_cores_are_refused(self):
+        ranks = str(os.cpu_count() + 1)
+        done = subprocess.run([str(PROGRAM), "--layers", ranks, "--hidden", "8", "--heads", "1", "--mode", "pipeline", "--ranks", ranks,
+                               "--world", "mpi", "--no-communication"], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"of a pipeline on {ranks} ranks: at most one on each of the {os.cpu_count()} cores", done.stderr)
+
     def test_bad_options_are_refused_with_the_reason(self):
         for options, reason in (
                 (["--mode", "data", "--ranks", "2", "--micro-batch", "3"], "--micro-batch 3 is of --mode pipeline"),
@@ -86,7 +102,6 @@ class Modes(unittest.TestCase):
                 (["--mode", "pipeline", "--ranks", "6"], "parallel.pipeline"),
                 (["--ranks", "2"], "--mode single has one rank, not 2"),
                 (["--export", "start", "--ranks", "2"], "--ranks"),
-                (["--world", "mpi", "--no-communication"], "ranks that never talk are threads"),
                 (["--serve"], "unknown request 'go 3'")):
             done = bench(*options, text="go 3\n")
             self.assertNotEqual(done.returncode, 0, options)
@@ -121,16 +136,19 @@ class BesidePytorch(unittest.TestCase):
                   contextlib.redirect_stderr(io.StringIO()),
                   mock.patch.object(compare, "beaten", return_value="")):    # beside other work two rounds say nothing
                 file = Path(folder) / "out.json"
+                limits = ["limit"] if mode == "pipeline" else ["limit", "limit_mpi"]     # of three stages: more than cores
+                sides = ["kuafu", "kuafu_mpi", *limits, "pytorch"]
                 compare.main(["--kuafu", str(PROGRAM), "--json", str(file), "--mode", mode, "--ranks", ranks, "--sides",
-                              "kuafu,kuafu_mpi,limit,pytorch", "--rounds", "2", "--steps", "2", "--warmup", "1", *SHAPE])
+                              ",".join(sides), "--rounds", "2", "--steps", "2", "--warmup", "1", *SHAPE])
                 found = json.loads(file.read_text())
             same = found["compared"]
             self.assertEqual((same["verdict"], same["steps"], set(same["losses"])), ("equal", 5, {"kuafu_mpi", "pytorch"}), mode)
             self.assertLessEqual(max(same["losses"].values()), TOLERANCE, mode)
             self.assertGreater(same["peak tensor bytes"]["pytorch"], 0.2, mode)
             self.assertAlmostEqual(same["peak tensor bytes"]["kuafu_mpi"], 1, delta=0.01, msg=mode)
-            self.assertEqual(set(found["ratios"]), {"pytorch / kuafu", "pytorch / kuafu_mpi", "kuafu_mpi / kuafu", "kuafu / limit",
-                                                    "pytorch / limit"})
+            self.assertEqual(set(found["ratios"]), {"pytorch / kuafu", "pytorch / kuafu_mpi", "kuafu_mpi / kuafu",
+                                                    "kuafu / limit", *(f"pytorch / {limit}" for limit in limits),
+                                                    *(f"kuafu_mpi / {limit}" for limit in limits[1:])})
 
     def test_compiled_peers_train_the_same(self):
         for mode, ranks in (("data", "2"), ("pipeline", "2")):

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include <CLI/CLI.hpp>
 
@@ -166,6 +167,15 @@ void once(const Options& o, const Plan& plan, const Stepper::RunSteps& run) {
   replace_file(o.json_file, json_document(result));
 }
 
+/// Silent threads of a pipeline that share cores are timed in turns, which processes cannot take.
+void require_core_a_rank(const Options& o, const Plan& plan) {
+  if (!o.is_silent || o.world != worlds::kMpi || plan.parallel.pipeline.size == 1) return;
+  const auto cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  KUAFU_REQUIRE(num_ranks(plan) <= cores, "--no-communication --world mpi of a pipeline on ",
+                num_ranks(plan), " ranks: at most one on each of the ", cores,
+                " cores here; more of them: --world threads");
+}
+
 int main_with(int argc, char** argv) {
   CLI::App app("Times training steps of a GPT on thread or MPI ranks");
   app.footer("Example: kuafu-bench-step --mode 1d --ranks 2 --hidden 256 --steps 20");
@@ -180,13 +190,12 @@ int main_with(int argc, char** argv) {
     return 0;
   }
   const int64_t resident = resident_bytes();
-  KUAFU_REQUIRE(options.world == worlds::kThreads || !options.is_silent,
-                "--no-communication --world mpi: ranks that never talk are threads");
   KUAFU_REQUIRE(
       options.world == worlds::kMpi || launched_rank().value_or(LaunchedRank{}).ranks == 1,
       "an MPI launcher started this program; add --world mpi, or start it by itself");
   require_recordable(options.json_file);
   const Plan plan = plan_of(options);
+  require_core_a_rank(options, plan);
   Stepper stepper(plan, {.is_silent = options.is_silent,
                          .is_metered = !options.is_unmetered,
                          .is_mpi = options.world == worlds::kMpi,

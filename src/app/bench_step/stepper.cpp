@@ -184,7 +184,8 @@ StepSamples Stepper::together(Communicator& world, const std::function<RankSampl
                      {"ends", mine.ends},
                      {"losses", mine.losses},
                      {"tensor_bytes", mine.tensor_bytes},
-                     {"resident_bytes", mine.resident_bytes}};
+                     {"resident_bytes", mine.resident_bytes},
+                     {"actions", mine.actions}};
   const std::vector<std::string> all = gather_texts(world, told.dump());
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Json answer = Json::parse(all[rank]);
@@ -193,7 +194,7 @@ StepSamples Stepper::together(Communicator& world, const std::function<RankSampl
                       .losses = answer["losses"].get<std::vector<double>>(),
                       .tensor_bytes = answer["tensor_bytes"],
                       .resident_bytes = answer["resident_bytes"],
-                      .actions = {}};
+                      .actions = answer["actions"].get<std::vector<pipeline::RowSeconds>>()};
   }
   if (world.rank() != 0)
     return {.seconds = {0}, .losses = {}, .tensor_bytes = {}, .resident_bytes = {}};

@@ -55,6 +55,11 @@ void add_weights_options(CLI::App& app, WorkerCall& call) {
                  "weights of a folder of Hugging Face's transformers, a checkpoint, or a file of "
                  "`kuafu export`")
       ->type_name("WEIGHTS");
+  app.add_option(
+         "--weights", call.weights,
+         "where weights lie between their uses, of a plan with tiers: host (default), or disk, "
+         "in a file without a name in memory.disk_path")
+      ->check(one_of({"host", "disk"}));
 }
 
 void add_generate_command(CLI::App& app, FrontCall& call) {
@@ -95,6 +100,7 @@ void add_generate_command(CLI::App& app, FrontCall& call) {
   kuafu generate plan.toml --checkpoint saved --prompt Hello --cache off    # what the cache is worth
   kuafu generate plan.toml --init opt --file prompts.txt --set memory.device=2GB --fit
   kuafu generate plan.toml --init opt --file prompts.txt --set memory.policy=static --set memory.device=2GB --fit --cache host
+  kuafu generate plan.toml --init opt --file prompts.txt --set memory.policy=host --set memory.disk_path=. --weights disk
   kuafu generate opt-30b.toml --world simulated --prompt-tokens 512 --tokens 32 --set train.batch=144 --cache host
 
 Text is tokens of data.tokenizer, bytes without one. A prompt ends at --tokens, at data.end_token, before a

@@ -19,13 +19,14 @@ namespace {
 
 constexpr int kPauseMs = 100;  // between looks at whether the child is there
 
-bool write_on(std::string_view bytes) {
+/// The error that kept some of it from being written; 0 for none.
+int write_on(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return false;
+    if (written < 0 && errno != EINTR) return errno;
     if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
   }
-  return true;
+  return 0;
 }
 
 }  // namespace
@@ -65,9 +66,10 @@ void ForwardedOutput::forward(const std::function<void()>& on_closed) {
     const ssize_t count = ::read(in_.descriptor(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
-    if (!is_whole_ || write_on({bytes.data(), static_cast<size_t>(count)})) continue;
-    is_whole_ = false;
-    on_closed();
+    if (!is_whole_) continue;
+    const int error = write_on({bytes.data(), static_cast<size_t>(count)});
+    is_whole_ = error == 0;
+    if (error == EPIPE) on_closed();
   }
 }
 

@@ -20,8 +20,8 @@ class ForwardedOutput {
 
   /// In the child, before it becomes another program.
   void be_writer() const;
-  /// In the parent, once it has the child. `on_closed` is called, on another thread, where the first
-  /// write fails; what comes then is dropped.
+  /// In the parent, once it has the child. What comes after a write that fails is dropped;
+  /// `on_closed` is called, on another thread, where it failed since nobody reads.
   void begin(std::function<void()> on_closed);
   /// Hands on what is left. @pre the child has ended
   void finish();

@@ -53,6 +53,7 @@ struct WorkerCall {
   int64_t keep = 0;
   std::string begin_from;  ///< a checkpoint
   std::string init;        ///< weights
+  std::string weights;     ///< generate, perplexity, embed: where they lie, "host" or "disk"
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

@@ -43,6 +43,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (call.keep > 0) add("--keep", text(call.keep));
   add("--from", call.begin_from);
   add("--init", call.init);
+  add("--weights", call.weights);
   if (call.is_resumed) words.emplace_back("--resume");
   if (call.is_resumed_with_changes) words.emplace_back("--resume-with-changes");
   if (call.is_save_async) words.emplace_back("--async");

@@ -28,6 +28,7 @@
 #include "kuafu/engine/saving/given_weights.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/plan/check.h"
+#include "kuafu/states/check_disk.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -74,6 +75,7 @@ void add_forward_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
   app.add_option("--checkpoint", o.checkpoint);
   app.add_option("--init", o.init);
+  app.add_option("--weights", o.weights)->check(CLI::IsMember({"host", "disk"}));
   app.add_option("--json", o.json_file);
 }
 
@@ -134,6 +136,7 @@ void ForwardCommand::prepare() {
   initialise_tensors();
   plan_ = placed_plan(launched_ranks(world_));
   plan_of_forward(plan_);  // what has none is told before files are read
+  check_weights_home();
   if (!is_simulated()) {
     text_.emplace(plan_.data, plan_.model);
     warn_of_bytes(plan_);
@@ -144,6 +147,18 @@ void ForwardCommand::prepare() {
   if (!is_simulated()) open_weights();
   head_ = document_head(plan_, world_, num_ranks(plan_));
   plan_ = plan_of_forward(plan_);
+}
+
+void ForwardCommand::check_weights_home() const {
+  const MemoryPlan& memory = plan_.memory;
+  KUAFU_REQUIRE(options_.weights.empty() || memory.has_tiers(), "--weights ", options_.weights,
+                " says where weights lie between their uses, and the plan has no tiers of memory "
+                "(memory.policy = \"plain\"); set memory.policy, or leave --weights out");
+  if (!has_weights_on_disk()) return;
+  KUAFU_REQUIRE(memory.has_disk(),
+                "--weights disk, and the plan names no disk; set "
+                "memory.disk_path to a folder of one, or leave --weights out");
+  if (!is_simulated()) check_disk(memory.disk_path);
 }
 
 bool ForwardCommand::is_simulated() const { return is_estimated_world(world_); }
@@ -256,13 +271,17 @@ void ForwardCommand::rank_body(Communicator& world) {
   RankBook book = device_book(plan_, world.rank(), compute_device());
   const BookScope booked(&book);
   const NoData none(plan_.model);
-  Engine engine(plan_, registries_, world, none, {.device = compute_device(), .trains = false});
+  Engine engine(plan_, registries_, world, none,
+                {.device = compute_device(),
+                 .trains = false,
+                 .has_parameters_on_disk = has_weights_on_disk()});
   if (weights_) begin_with(*weights_, engine, world);
   forward(engine, world);
 }
 
 void ForwardCommand::take_moves(const Engine& engine, Communicator& world) {
   if (const auto loaded = engine.loaded()) take_moves("to_device_bytes", *loaded, world);
+  if (has_weights_on_disk()) take_moves("from_disk_bytes", engine.moves().disk.read, world);
 }
 
 void ForwardCommand::take_moves(const char* name, int64_t mine, Communicator& world) {

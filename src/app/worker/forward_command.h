@@ -58,6 +58,7 @@ class ForwardCommand {
   virtual void forward(Engine& engine, Communicator& world) = 0;
 
   bool is_simulated() const;
+  bool has_weights_on_disk() const { return options_.weights == "disk"; }
   /// train.batch as the plan was given.
   int64_t own_batch() const;
   /// The signal that asked to stop; 0: none has.
@@ -80,6 +81,7 @@ class ForwardCommand {
 
  private:
   void prepare();
+  void check_weights_home() const;
   Plan placed_plan(int64_t world_ranks) const;
   std::optional<Plan> placed_plan(int64_t world_ranks, int64_t least) const;
   Plan fitted_plan(int64_t world_ranks) const;

@@ -19,9 +19,10 @@ constexpr std::array<const char*, kNumEndings> kEndings = {
 constexpr std::array<const char*, 3> kWorlds = {worlds::kThreads, worlds::kMpi, "mpi-native"};
 
 /// What a reason contains, and its name. Every reason that is not here is a finding.
-constexpr std::array<std::pair<const char*, const char*>, 3> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 4> kReasons = {{
     {"the run has diverged", "diverged"},
     {"training diverged", "diverged"},
+    {"step that was compared was skipped", "all steps skipped"},
     {"compared with itself", "no oracle"},  // a plug-in's model on one rank
 }};
 

@@ -93,7 +93,8 @@ class GenerateRun final : public ForwardCommand {
   BatchSize batch_size() const {
     BatchSize size{.longest = how_.prompt_tokens.value_or(1),
                    .tokens = how_.tokens.value_or(0),
-                   .cache = cache()};
+                   .cache = cache(),
+                   .has_weights_on_disk = has_weights_on_disk()};
     for (const Prompt& prompt : prompts_) {
       size.longest = std::max(size.longest, std::ssize(prompt.tokens));
     }
@@ -138,6 +139,10 @@ class GenerateRun final : public ForwardCommand {
                 << "  to the device   " << print_bytes(most(made.to_device)) << " of weights";
       moves_ = {{"to_device_bytes", made.to_device}};
     }
+    if (!made.from_disk.empty()) {
+      std::cout << ", " << print_bytes(most(made.from_disk)) << " of them read from the disk";
+      moves_["from_disk_bytes"] = made.from_disk;
+    }
     if (!made.cache_to_device.empty()) {
       std::cout << ", " << print_bytes(most(made.cache_to_device)) << " of keys and values";
       moves_["cache_to_device_bytes"] = made.cache_to_device;
@@ -165,7 +170,7 @@ class GenerateRun final : public ForwardCommand {
 
   void forward(Engine& engine, Communicator& world) override {
     require_causal(engine, world);
-    const int64_t tried = engine.loaded().value_or(0);
+    const int64_t tried = engine.loaded().value_or(0), tried_disk = engine.moves().disk.read;
     Generation what = generation();
     std::optional<GeneratedText> text;
     if (world.rank() == 0) {
@@ -185,6 +190,8 @@ class GenerateRun final : public ForwardCommand {
     if (made.stopped == kNoRoom) throw Unwritten("cannot write all of the standard output");
     stopped_ = static_cast<int>(made.stopped);
     if (const auto loaded = engine.loaded()) take_moves("to_device_bytes", *loaded - tried, world);
+    if (has_weights_on_disk())
+      take_moves("from_disk_bytes", engine.moves().disk.read - tried_disk, world);
     if (how_.cache == "host") {
       const auto [to_device, to_host] = engine.cache_moves();
       take_moves("cache_to_device_bytes", to_device, world);

@@ -53,6 +53,7 @@ struct WorkerOptions {
   int64_t keep = 0;             ///< newest checkpoints that stay; 0: all
   std::string begin_from;       ///< a checkpoint; empty: none
   std::string init;             ///< weights; empty: those of the seed
+  std::string weights;          ///< forwards: "host", "disk"; where they lie between their uses
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

@@ -46,6 +46,9 @@ struct EngineOptions {
   bool is_foretold = true;
   /// Else it makes forwards alone: an optimizer keeps nothing, no slots and no masters.
   bool trains = true;
+  /// Of an engine that does not train, and a plan with memory.disk_path: weights are at home there and
+  /// not on the host.
+  bool has_parameters_on_disk = false;
   Wraps wraps = {};
   /// Told, before this rank first talks to others, what it refuses (a ConfigError's words) or "". It
   /// may communicate over the world, and throw in the place of that error.
@@ -193,6 +196,9 @@ class Engine {
   /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer; where
   /// replicas are not in step those of what I serve. Collective.
   std::vector<ParamShard> shards() const;
+  /// The value of p's shard has its elements until that of another is brought, and may be changed; nothing
+  /// to do but where weights lie on a disk. go_on_from() ends it.
+  void bring_value(const Param& p);
   Optimizer& optimizer();
   LossScaler& loss_scaler();
   /// Goes on after so many steps, from shards and optimizer state that were loaded. Collective.

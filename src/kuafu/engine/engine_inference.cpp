@@ -52,9 +52,15 @@ std::pair<int64_t, int64_t> Engine::cache_moves() const {
 }
 
 void Engine::foretell_alike(std::vector<int64_t> in_use) {
-  state_->store->foretell_alike(std::move(in_use));
+  if (Tiers* tiers = state_->store->tiers()) tiers->foretell_alike(std::move(in_use));
 }
-std::vector<int64_t> Engine::seen_in_use() { return state_->store->seen_in_use(); }
+
+std::vector<int64_t> Engine::seen_in_use() {
+  Tiers* tiers = state_->store->tiers();
+  return tiers != nullptr ? tiers->seen_in_use() : std::vector<int64_t>{};
+}
+
+void Engine::bring_value(const Param& p) { state_->store->bring(p); }
 
 double Engine::surprisal(const Tokens& batch) {
   State& s = *state_;
@@ -162,9 +168,10 @@ Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions
     for (const auto& stage : s.stages) stage->set_sequence(sequence);
   };
   if (cache != nullptr) stages_take(batch.sequence);
-  s.store->set_alike(cache == nullptr || cache->is_filled());
+  Tiers* tiers = s.store->tiers();
+  if (tiers != nullptr) tiers->set_alike(cache == nullptr || cache->is_filled());
   s.run(s.validation_row, false);
-  s.store->set_alike(false);
+  if (tiers != nullptr) tiers->set_alike(false);
   if (cache != nullptr) {
     stages_take(s.plan.model.sequence);
     cache->set_filled();

@@ -12,7 +12,8 @@ void Engine::State::make_states(const Registries& registries) {
   if (!plan.parallel.data.is_stale()) {
     KUAFU_REQUIRE(options.push_script.empty(),
                   "a script orders the pushes of parallel.data.staleness > 0 only");
-    store = make_store(plan, mesh, placement.params(), registries.policies);
+    store = make_store(plan, mesh, placement.params(), registries.policies,
+                       options.has_parameters_on_disk);
     return groups.connect(mesh, *store);
   }
   stale = std::make_unique<StaleReplica>(

@@ -105,7 +105,7 @@ void Engine::State::foretell(const Registries& registries) {
     in_use.push_back(m.in_use);
   }
   // A skipped step updates nothing.
-  store->foretell(std::move(in_use), has_known_scratch(plan) && !plan.has_dynamic_scale());
+  store->tiers()->foretell(std::move(in_use), has_known_scratch(plan) && !plan.has_dynamic_scale());
 }
 
 std::function<double()> Engine::State::slowdown_of_step() const {

@@ -54,7 +54,7 @@ void require_fits(const Plan& plan, const Registries& registries, const BatchSiz
   const auto ranks = static_cast<int>(num_ranks(plan));
   SimulatedWorld world(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    on_meta_rank(plan, registries, world, rank,
+    on_meta_rank(plan, registries, world, rank, size.has_weights_on_disk,
                  [&](const MetaRank& rank) { forwards(rank.engine, size); });
   }
 }
@@ -69,9 +69,9 @@ void foretell_forwards(Engine& engine, const Registries& registries, int rank,
   const TraceScope untraced(nullptr);
   SimulatedWorld world(static_cast<int>(num_ranks(plan)));
   try {
-    on_meta_rank(plan, registries, world, rank, [&](const MetaRank& alone) {
-      engine.foretell_alike(forwards(alone.engine, size));
-    });
+    on_meta_rank(
+        plan, registries, world, rank, size.has_weights_on_disk,
+        [&](const MetaRank& alone) { engine.foretell_alike(forwards(alone.engine, size)); });
   } catch (const c10::Error&) {  // of a plug-in: meta tensors have shapes and no numbers
   }
 }

@@ -11,6 +11,7 @@ struct BatchSize {
   int64_t longest = 1;  ///< tokens of the longest prompt
   int64_t tokens = 0;   ///< to be generated of each, as Generation::tokens
   Cache cache = Cache::kWherePossible;
+  bool has_weights_on_disk = false;  ///< EngineOptions::has_parameters_on_disk
 };
 
 /// Makes the forwards of one batch of the plan's train.batch prompts on meta tensors, rank after rank:

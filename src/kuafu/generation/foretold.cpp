@@ -39,7 +39,7 @@ class Forwards {
   }
 
   struct Moved {
-    int64_t to_device = 0, cache_to_device = 0, cache_to_host = 0;
+    int64_t to_device = 0, cache_to_device = 0, cache_to_host = 0, from_disk = 0;
   };
   std::vector<Moved> after;  ///< each forward, since the first
   int64_t cache_bytes = 0;
@@ -53,7 +53,7 @@ class Forwards {
     rank_.world.all_reduce({told.data(), std::ssize(told), DType::kI64}, ReduceOp::kMax)
         .wait_host();
     const auto [in, out] = rank_.engine.cache_moves();
-    after.push_back({rank_.engine.loaded().value_or(0), in, out});
+    after.push_back({rank_.engine.loaded().value_or(0), in, out, rank_.engine.moves().disk.read});
   }
 
   const MetaRank& rank_;
@@ -98,29 +98,32 @@ ForetoldGeneration foretell_generation(const Plan& plan, const Registries& regis
   std::vector<Trace> traces;
   for (int rank = 0; rank < ranks; ++rank) {
     TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWorkByPhase);
-    on_meta_rank(plan, registries, world, rank, [&](const MetaRank& mine) {
-      Engine& engine = mine.engine;
-      out.why_no_cache = engine.why_no_cache();
-      foretell_forwards(engine, registries, rank, size);
-      Forwards forwards(mine, size);
-      {
-        const TraceScope traced(&recorder);
-        forwards.make(out.forwards);
-      }
-      out.cache_bytes = std::max(out.cache_bytes, forwards.cache_bytes);
-      out.peak.push_back(mine.book.peak());
-      if (!has_tiers) return;
-      out.host_peak.push_back(engine.moves().host_peak);
-      const auto add = [&](std::vector<int64_t>& to, int64_t Forwards::Moved::*what) {
-        std::vector<int64_t> after;
-        for (const Forwards::Moved& moved : forwards.after) after.push_back(moved.*what);
-        to.push_back(after_all(after, out.forwards));
-      };
-      add(out.to_device, &Forwards::Moved::to_device);
-      if (size.cache != Cache::kHost) return;
-      add(out.cache_to_device, &Forwards::Moved::cache_to_device);
-      add(out.cache_to_host, &Forwards::Moved::cache_to_host);
-    });
+    on_meta_rank(plan, registries, world, rank, size.has_weights_on_disk,
+                 [&](const MetaRank& mine) {
+                   Engine& engine = mine.engine;
+                   out.why_no_cache = engine.why_no_cache();
+                   foretell_forwards(engine, registries, rank, size);
+                   Forwards forwards(mine, size);
+                   {
+                     const TraceScope traced(&recorder);
+                     forwards.make(out.forwards);
+                   }
+                   out.cache_bytes = std::max(out.cache_bytes, forwards.cache_bytes);
+                   out.peak.push_back(mine.book.peak());
+                   if (!has_tiers) return;
+                   out.host_peak.push_back(engine.moves().host_peak);
+                   const auto add = [&](std::vector<int64_t>& to, int64_t Forwards::Moved::*what) {
+                     std::vector<int64_t> after;
+                     for (const Forwards::Moved& moved : forwards.after)
+                       after.push_back(moved.*what);
+                     to.push_back(after_all(after, out.forwards));
+                   };
+                   add(out.to_device, &Forwards::Moved::to_device);
+                   if (size.has_weights_on_disk) add(out.from_disk, &Forwards::Moved::from_disk);
+                   if (size.cache != Cache::kHost) return;
+                   add(out.cache_to_device, &Forwards::Moved::cache_to_device);
+                   add(out.cache_to_host, &Forwards::Moved::cache_to_host);
+                 });
     traces.push_back(recorder.take());
   }
   const std::vector<int64_t> end = ends(traces, plan.cluster);

@@ -17,8 +17,9 @@ struct ForetoldGeneration {
   int64_t forwards = 0;     ///< of all tokens: the first, and those of one token
   int64_t cache_bytes = 0;  ///< of keys and values, of the rank that keeps most
   /// By rank, of all forwards; empty without tiers: parameters, keys and values that come to the device,
-  /// new keys and values that go to the host.
-  std::vector<int64_t> to_device, cache_to_device, cache_to_host;
+  /// new keys and values that go to the host;
+  /// parameters that are read from a disk, empty where none lie there.
+  std::vector<int64_t> to_device, cache_to_device, cache_to_host, from_disk;
   std::string why_no_cache;              ///< as Engine::why_no_cache()
   std::vector<int64_t> peak, host_peak;  ///< bytes by rank; the second is empty without tiers
 

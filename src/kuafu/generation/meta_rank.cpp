@@ -10,12 +10,15 @@
 namespace kuafu {
 
 void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world, int rank,
+                  bool has_parameters_on_disk,
                   const std::function<void(const MetaRank& rank)>& use) {
   RankBook book = device_book(plan, rank, at::kMeta);
   const BookScope booked(&book);
   const auto me = world.communicator(rank);
   const NoData none(plan.model);
-  Engine engine(plan, registries, *me, none, {.device = at::kMeta, .trains = false});
+  Engine engine(
+      plan, registries, *me, none,
+      {.device = at::kMeta, .trains = false, .has_parameters_on_disk = has_parameters_on_disk});
   use({engine, book, *me});
 }
 

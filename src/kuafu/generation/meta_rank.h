@@ -10,13 +10,15 @@
 
 namespace kuafu {
 
-/// One rank of a plan on meta tensors, with the book of its device and its world.
+/// One rank of a plan on meta tensors, with the book of its device and its world; where weights lie, see
+/// EngineOptions::has_parameters_on_disk.
 struct MetaRank {
   Engine& engine;
   RankBook& book;
   Communicator& world;
 };
 void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world, int rank,
+                  bool has_parameters_on_disk,
                   const std::function<void(const MetaRank& rank)>& use);
 
 /// A forward of so many tokens of each sample, whose logits at `position` are wanted, up to what is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way of gradients and values through a step; what is kept in parts: store_uses.cpp.
+// The way of gradients and values through a step; how buckets are made, and what is
+// kept in parts: store_buckets.cpp, store_uses.cpp.
 //
 //   ready()    gradients of a group, by autograd in tensors of their own, are moved into the flat
 //              buffer of each bucket, and their sum starts: it overlaps the backward of the groups
@@ -37,88 +38,13 @@ MoveCounts Store::moves() const {
   MoveCounts all = tiers_->counts();
   all.disk = slots_.disk();
   if (sums_) all.disk += sums_->counts();
+  all.disk += tiers_->disk();
   all.wait_seconds += all.disk.wait_seconds;
   return all;
 }
 
 std::optional<int64_t> Store::loaded() const {
   return tiers_ ? std::optional(tiers_->loaded()) : std::nullopt;
-}
-
-void Store::attach(std::vector<Group> groups) {
-  groups_ = std::move(groups);
-  num_users_.resize(groups_.size());
-  int tag = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    std::vector<Bucket>& buckets = buckets_.emplace_back();
-    for (FlatBucket& layout : make_buckets(groups_[g], mesh_, options_.cut)) {
-      Bucket& b = buckets.emplace_back(Bucket{.layout = std::move(layout)});
-      b.layout.tag = tag++;
-      b.used.resize(b.layout.slots.size());
-      for (size_t i = 0; i < b.layout.slots.size(); ++i) {
-        places_[b.layout.slots[i].param] = {g, buckets.size() - 1, i};
-      }
-      reduce_->attach(b.layout);
-      if (options_.cut.is_sharded || tiers_)
-        adopt(b, groups_[g].name);  // else they lie where they are
-    }
-  }
-  if (options_.tiers && options_.tiers->has_gradients_on_disk) put_sums_on_disk();
-}
-
-void Store::put_sums_on_disk() {
-  std::vector<StateFile::Row> rows;
-  for (const std::vector<Bucket>& buckets : buckets_) {
-    for (const Bucket& b : buckets) {
-      const int64_t size = is_split() ? b.layout.mine().size() : b.layout.elements();
-      const Tensor like = b.values.narrow(0, 0, size);
-      rows.push_back({.like = like, .type = like.scalar_type(), .slots = 1});
-    }
-  }
-  DiskTier disk = *options_.tiers->disk;
-  sums_ = std::make_unique<StateFile>(
-      disk, rows, tiers_->host(),
-      StatesOnDisk{.name = "gradients", .category = Category::kGradient, .has_lone_rows = true});
-  if (disk.bytes > 0) disk.bytes = std::max<int64_t>(1, disk.bytes - sums_->counts().bytes);
-  slots_.keep_on(tiers_->host(), disk);
-}
-
-void Store::adopt(Bucket& b, const std::string& group) {
-  const at::NoGradGuard no_grad;
-  const bool is_part = has_values_in_parts(b);
-  const FlatPart kept = is_part ? b.layout.mine() : FlatPart{0, b.layout.elements()};
-  const CategoryScope scope(Category::kParameter);
-  b.values = [&] {
-    const BookScope where(tiers_ ? tiers_->host() : current_book());
-    return at::zeros({kept.size()}, b.layout.options());
-  }();
-  if (tiers_) {
-    b.here = at::empty({kept.size()}, b.layout.options());
-    b.chunk = tiers_->add(b.values, b.here, group);
-  }
-  if (is_part) {
-    const CategoryScope gathered(Category::kCommunication);
-    b.gathered = at::empty({b.layout.elements()}, b.layout.options());
-  }
-  const Tensor& used = is_part ? b.gathered : tiers_ ? b.here : b.values;
-  for (const FlatSlot& slot : b.layout.slots) {
-    const FlatPart mine = overlap(kept, slot);
-    if (mine.size() > 0) {
-      const Tensor from = initial_value(*slot.param).view(-1);
-      b.values.narrow(0, mine.begin - kept.begin, mine.size())
-          .copy_(from.narrow(0, mine.begin - slot.offset, mine.size()));
-    }
-    slot.param->value.set_data(in_shape(slot, used));
-  }
-  for (const Tensor& t : {b.here, b.gathered}) {
-    if (t.defined()) free_storage(t);  // its views stay
-  }
-}
-
-Tensor Store::initial_value(const Param& p) const {
-  if (p.value.storage().nbytes() > 0) return p.value.detach();
-  const CategoryScope scope(Category::kCommunication);
-  return params_.initial_value(p);
 }
 
 void Store::ready(int group, bool is_last) {
@@ -215,7 +141,9 @@ void Store::complete_all() {
 ParamShard Store::piece_of(const Bucket& b, const FlatSlot& slot) const {
   const FlatPart all = b.layout.mine(), mine = overlap(all, slot);
   Tensor value;
-  if (!b.values.defined()) {
+  if (!b.pieces.empty()) {
+    value = b.pieces.at(static_cast<size_t>(&slot - b.layout.slots.data()));
+  } else if (!b.values.defined()) {
     value = value_in(slot, mine.size() > 0 ? mine : FlatPart{slot.offset, slot.offset});
   } else if (has_values_in_parts(b)) {
     value = b.values.narrow(0, mine.begin - all.begin, mine.size());
@@ -228,12 +156,6 @@ ParamShard Store::piece_of(const Bucket& b, const FlatSlot& slot) const {
           .split_axes = mesh_.canonical(b.layout.replicas),
           .first_element = mine.size() == 0 ? 0 : mine.begin - slot.offset,
           .bounds = bounds_in(slot, b.layout.ends)};
-}
-
-Tensor Store::kept_whole(const Param& p) const {
-  if (!tiers_) return p.value;
-  const SlotPlace at = places_.at(&p);
-  return in_shape(bucket_at(at).layout.slots[at.slot], bucket_at(at).values);
 }
 
 std::vector<ParamShard> Store::pieces() const {
@@ -307,6 +229,11 @@ std::vector<ParamShard> Store::finish() {
 
 void Store::publish() {
   if (sums_) sums_->rest();
+  share_values();
+  if (tiers_) tiers_->rest();
+}
+
+void Store::share_values() {
   std::vector<Work> shares;
   for (std::vector<Bucket>& buckets : buckets_) {
     for (Bucket& b : buckets) {
@@ -318,18 +245,13 @@ void Store::publish() {
     return;  // each use gathers
   for (const std::vector<Bucket>& buckets : buckets_) {
     for (const Bucket& b : buckets) {
-      if (b.layout.is_split()) shares.push_back(reduce_->share(b.layout, b.values));
+      if (!b.layout.is_split()) continue;
+      bring_values(b, StateFile::Use::kChange);
+      shares.push_back(reduce_->share(b.layout, b.values));
+      if (tiers_ && tiers_->has_homes_on_disk()) shares.back().wait();
     }
   }
   for (Work& share : shares) share.wait();
-}
-
-Tensor Store::value(const Param& p) const {
-  if (options_.residency.parameters.portion == Portion::kWhole) return kept_whole(p).detach();
-  const SlotPlace at = places_.at(&p);
-  const Bucket& b = bucket_at(at);
-  return gather(b, b.layout.slots[at.slot],
-                has_values_in_parts(b) ? b.values : in_part(b.values, b.layout.mine()));
 }
 
 Tensor Store::gradient(const Param& p) const {

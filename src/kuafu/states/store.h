@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -50,6 +51,9 @@ class Store {
   std::vector<ParamShard> pieces() const;
   /// What is kept of each parameter, in the order of pieces(); slots once they are declared.
   std::vector<StateRow> rows() const;
+  /// The value of p's piece has its elements until that of another one is brought; it may be changed.
+  /// Nothing where it lies in memory.
+  void bring(const Param& p);
   /// After the update, and after pieces were loaded: gradients are dropped, values made known.
   void publish();
 
@@ -74,20 +78,6 @@ class Store {
   memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
   /// Null without tiers.
   Tiers* tiers() { return tiers_.get(); }
-  /// See Tiers; nothing without tiers.
-  void set_alike(bool is_alike) {
-    if (tiers_) tiers_->set_alike(is_alike);
-  }
-  std::vector<int64_t> seen_in_use() {
-    return tiers_ ? tiers_->seen_in_use() : std::vector<int64_t>{};
-  }
-  void foretell_alike(std::vector<int64_t> in_use) {
-    if (tiers_) tiers_->foretell_alike(std::move(in_use));
-  }
-  /// See Tiers. @pre there are tiers
-  void foretell(std::vector<int64_t> in_use, bool is_exact) {
-    tiers_->foretell(std::move(in_use), is_exact);
-  }
 
  private:
   /// A bucket and what this replica has of it.
@@ -99,6 +89,8 @@ class Store {
     Tensor values = {};
     Tensor here = {};  ///< of tiers: like values, on the device in uses
     int chunk = -1;    ///< its number there
+    /// Of values on a disk, what pieces() has of each slot: views are made while there is storage.
+    Tensors pieces = {};
     /// (part) my part of the summed gradients, at last at home; undefined outside a step.
     Tensor sum = {};
     /// Of sums on a disk, by slot: views are made while there is storage.
@@ -148,12 +140,21 @@ class Store {
   void complete_all();
   /// My piece of a slot, without its gradient, and then that.
   ParamShard piece_of(const Bucket& b, const FlatSlot& slot) const;
-  /// Makes the file of the summed gradients, whose rows are buckets in the order of their tags.
+  /// A row of so many elements for each bucket, in the order of their tags.
+  std::vector<StateFile::Row> rows_of_buckets(
+      const std::function<int64_t(const Bucket&)>& elements) const;
+  /// Makes the file of the summed gradients.
   void put_sums_on_disk();
   /// The sum of a bucket is complete, the last time in a step.
   void leave(Bucket& b);
   /// It is here, where it lies on a disk.
   void bring_sum(const Bucket& b) const;
+  /// What I keep of a bucket's values.
+  FlatPart kept_of(const Bucket& b) const;
+  /// They are here, where they lie on a disk.
+  void bring_values(const Bucket& b, StateFile::Use use) const;
+  /// Where parameters are whole and slots in parts, every replica gets all of the values.
+  void share_values();
   /// A parameter of which I keep all.
   Tensor kept_whole(const Param& p) const;
   Tensor summed(Bucket& b, size_t slot, const ParamShard& piece) const;

@@ -120,6 +120,38 @@ void Store::free_unused() {
   });
 }
 
+FlatPart Store::kept_of(const Bucket& b) const {
+  return has_values_in_parts(b) ? b.layout.mine() : FlatPart{0, b.layout.elements()};
+}
+
+void Store::bring_values(const Bucket& b, StateFile::Use use) const {
+  if (tiers_) tiers_->bring(b.chunk, use);
+}
+
+void Store::bring(const Param& p) {
+  if (tiers_) bring_values(bucket_at(places_.at(&p)), StateFile::Use::kChange);
+}
+
+Tensor Store::kept_whole(const Param& p) const {
+  if (!tiers_) return p.value;
+  const SlotPlace at = places_.at(&p);
+  const Bucket& b = bucket_at(at);
+  const bool is_away = !is_split() && !b.pieces.empty();
+  return is_away ? b.pieces.at(at.slot) : in_shape(b.layout.slots[at.slot], b.values);
+}
+
+Tensor Store::value(const Param& p) const {
+  const SlotPlace at = places_.at(&p);
+  const Bucket& b = bucket_at(at);
+  bring_values(b, StateFile::Use::kRead);
+  if (options_.residency.parameters.portion == Portion::kWhole) {
+    const Tensor kept = kept_whole(p).detach();
+    return tiers_ && tiers_->has_homes_on_disk() ? kept.clone() : kept;  // it goes back
+  }
+  return gather(b, b.layout.slots[at.slot],
+                has_values_in_parts(b) ? b.values : in_part(b.values, b.layout.mine()));
+}
+
 Tensor Store::gather(const Bucket& b, const FlatSlot& slot, const Tensor& mine) const {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kCommunication);

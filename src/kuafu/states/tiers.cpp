@@ -121,6 +121,47 @@ int Tiers::add(const Tensor& home, const Tensor& here, const std::string& group)
   return static_cast<int>(chunks_.size()) - 1;
 }
 
+void Tiers::put_homes_on_disk(const std::vector<StateFile::Row>& rows) {
+  homes_ = std::make_unique<StateFile>(
+      options_.disk.value(), rows, host_.get(),
+      StatesOnDisk{.name = "parameters", .category = Category::kParameter, .has_lone_rows = true});
+}
+
+void Tiers::bring(int chunk, StateFile::Use use) {
+  if (!homes_) return;
+  wait_for_home();
+  homes_->use(static_cast<size_t>(chunk), use);
+}
+
+void Tiers::rest() {
+  if (!homes_) return;
+  wait_for_home();
+  homes_->rest();
+}
+
+void Tiers::wait_for_home() {
+  if (read_from_) copies_.wait(chunks_[*read_from_].load);
+  read_from_.reset();
+}
+
+/// Each of them that is not on the device, in the order of the first uses.
+void Tiers::expect_homes(const std::vector<std::vector<int>>& reads) {
+  if (!homes_) return;
+  wait_for_home();
+  homes_->begin_step();
+  std::vector<size_t> rows;
+  std::vector<bool> is_known(chunks_.size());
+  for (const std::vector<int>& chunks : reads) {
+    for (const int chunk : chunks) {
+      const auto c = static_cast<size_t>(chunk);
+      if (chunks_[c].is_here || is_known[c]) continue;
+      is_known[c] = true;
+      rows.push_back(c);
+    }
+  }
+  homes_->expect(rows);
+}
+
 /// f(). Moves that break a rule are told with the policy that chose them.
 template <class F>
 auto Tiers::told(const F& f) const {
@@ -183,8 +224,9 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   moment_ = 0;
   is_measuring_ = false;
   is_training_ = then == Then::kUpdate;
-  if (!is_training_ && is_alike_ && begin_alike(reads)) return;
+  if (!is_training_ && is_alike_ && begin_alike(reads)) return expect_homes(reads);
   drop_all();
+  expect_homes(reads);
   copies_.count_waits(is_training_ ? &counts_.wait_seconds : nullptr);
   held_to_.reset();
   if (std::exchange(is_mended_, false)) steady_ = nullptr;
@@ -313,6 +355,9 @@ void Tiers::load(TierChunk& chunk) {
   const CategoryScope scope(Category::kParameter);
   allocate_storage(chunk.here, static_cast<int64_t>(chunk.home.nbytes()));
   let_pages_leave(chunk.here);
+  const auto number = static_cast<size_t>(&chunk - chunks_.data());
+  bring(static_cast<int>(number), StateFile::Use::kRead);
+  read_from_ = number;
   chunk.load = copies_.copy(Direction::kToDevice, chunk.here, chunk.home, "parameter");
   chunk.is_here = true;
   loaded_ += static_cast<int64_t>(chunk.home.nbytes());

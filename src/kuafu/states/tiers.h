@@ -28,6 +28,7 @@ struct TierOptions {
   std::optional<double> host_gbs = {};  ///< what copies are held back to, each direction
   std::optional<DiskTier> disk = {};    ///< of slots; none: they are on the host
   bool has_gradients_on_disk = false;   ///< of summed ones, there too
+  bool has_parameters_on_disk = false;  ///< of forwards alone: their home is there, not on the host
   bool has_activations = false;         ///< inputs of blocks are on the host until their backward
 
   /// What a policy has for chunks and what is in use, a number where it is unlimited too.
@@ -62,7 +63,7 @@ struct MoveCounts {
 };
 
 /// Where the states of one rank lie, and what moves them. Chunks of parameters are at home on the
-/// host and come to the device for their uses; what a policy chooses to keep there stays from one use
+/// host, or on a disk, and come to the device for their uses; what a policy chooses to keep there stays from one use
 /// to the next. It is told the uses of a step by chunk; it knows no parameter, and its policy no
 /// tensor. Used by the rank's own thread.
 ///
@@ -93,9 +94,23 @@ class Tiers {
   /// That of the host; null where nothing is booked.
   RankBook* host() const { return host_.get(); }
 
-  /// A chunk: a flat tensor on the host, and one like it on the device that has storage while the
-  /// chunk is there. Returns its number.
+  /// The homes of all chunks, in the order in which they will be added, are rows of a file on the disk.
+  void put_homes_on_disk(const std::vector<StateFile::Row>& rows);
+  bool has_homes_on_disk() const { return homes_ != nullptr; }
+  /// Of a chunk that is on the disk: it has elements after bring().
+  const Tensor& home_on_disk(int chunk) const {
+    return homes_->tensors(static_cast<size_t>(chunk))[0];
+  }
+  /// A chunk: a flat tensor on the host, or its home_on_disk(), and one like it on the device that has
+  /// storage while the chunk is there. Returns its number.
   int add(const Tensor& home, const Tensor& here, const std::string& group);
+  /// The home of a chunk is on the host until that of another one is brought, or rest(). Nothing where
+  /// it is there anyway. Throws DiskError.
+  void bring(int chunk, StateFile::Use use);
+  /// All homes are where they belong.
+  void rest();
+  /// Of homes; none where they are on the host.
+  DiskCounts disk() const { return homes_ ? homes_->counts() : DiskCounts{}; }
 
   /// A step begins, with nothing on the device; the chunks that each of its moments reads.
   void begin(const std::vector<std::vector<int>>& reads, Then then);
@@ -151,6 +166,9 @@ class Tiers {
                                     const std::vector<int64_t>* in_use) const;
   /// False where what was foretold, which is a bound, does not fit.
   bool begin_alike(const std::vector<std::vector<int>>& reads);
+  /// What comes from the disk for these moments is read ahead.
+  void expect_homes(const std::vector<std::vector<int>>& reads);
+  void wait_for_home();
   template <class F>
   auto told(const F& f) const;
   void note_in_use();
@@ -184,6 +202,8 @@ class Tiers {
   int64_t activations_before_ = 0;            // the same
   MoveCounts counts_;
   int64_t loaded_ = 0;
+  std::unique_ptr<StateFile> homes_;              // null: they are on the host
+  std::optional<size_t> read_from_;               // the chunk whose home a copy may be reading yet
   TierCopies copies_;                             // goes before the memory
   std::unique_ptr<AwayActivations> activations_;  // null: they stay on the device
 };

@@ -217,6 +217,7 @@ TEST(StaleCertificate, TellsALossThatIsNotTheOrders) {
       PushedRun run;
       {
         Engine engine(plan, registries, world, *data, {.push_script = script()});
+        witness_pushes(engine, int64_t{1} << 40);
         std::vector<double> losses;
         for (int64_t t = 0; t < plan.train.steps; ++t) losses.push_back(engine.step().loss);
         run = pushed_run(engine, world, losses);
@@ -232,7 +233,7 @@ TEST(StaleCertificate, TellsALossThatIsNotTheOrders) {
   const Certificate wrong = certified([](PushedRun& run) { run.losses[2][2] *= 1.0001; });
   EXPECT_EQ(wrong.native.verdict, "different") << wrong.native.describe();
   EXPECT_EQ(wrong.verdict, "different");
-  EXPECT_EQ(wrong.native.loss.where, "loss of worker 2, step 3");
+  EXPECT_EQ(wrong.native.loss.where, "loss, step 3 of worker 2");
   const Certificate order = certified([](PushedRun& run) {
     for (PushOrder& o : run.orders) std::swap(o[1], o[2]);
   });

@@ -382,12 +382,13 @@ bool has_documents(const Dataset& data, const Plan& plan, const std::vector<int6
 }
 
 /// A step that was skipped has neither gradient nor update to compare.
-void require_gradients(Proof& native) {
+void require_gradients(const Plan& plan, Proof& native) {
   if (native.verdict != "equal" || !native.gradient.where.empty() || !native.blocks.where.empty())
     return;
-  native.give_up(
+  native.give_up(text(
       "every step that was compared was skipped, since a gradient overflowed: no gradient and no "
-      "update was compared; lower train.loss_scale_start");
+      "update was compared; lower ",
+      plan.has_dynamic_scale() ? "train.loss_scale_start" : "train.loss_scale"));
 }
 
 /// What the native part could not see, though it was there. Rank 0 tells all.
@@ -519,7 +520,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (!registries.oracles.contains(plan.model.kind)) c.reference = "engine";
   if (is_replayed(plan)) {
     certify_replayed(plan, registries, world, make_data, options, timed.pushed, c);
-    require_gradients(c.native);
+    require_gradients(plan, c.native);
     c.conclude();
     if (world.rank() == 0) tell_unseen(plan, given.validation_loss.has_value(), make_data, c);
     return shared(c, world);
@@ -541,7 +542,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   certification.judge(c.native);
   if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;
-  require_gradients(c.native);
+  require_gradients(plan, c.native);
   if (world.rank() == 0) tell_unseen(plan, given.validation_loss.has_value(), make_data, c);
   c.conclude();
   return shared(c, world);

@@ -110,7 +110,9 @@ void load(const NamedWeights& weights, Engine& engine) {
   const std::vector<ParamShard> shards = engine.shards();
   source.expect(shards, engine.mesh());
   for (const ParamShard& s : shards) {
-    if (source.has(*s.param)) source.fill(s.value, held_by(s, engine.mesh()));
+    if (!source.has(*s.param)) continue;
+    engine.bring_value(*s.param);
+    source.fill(s.value, held_by(s, engine.mesh()));
   }
   source.free();
   if (!engine.trains()) return;

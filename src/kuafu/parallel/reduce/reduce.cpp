@@ -96,7 +96,8 @@ std::unique_ptr<Reduce> make_reduce_scatter(const Mesh& mesh, SumOrder order) {
 }
 
 std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params,
-                                  const memory::PolicyRules& policies) {
+                                  const memory::PolicyRules& policies,
+                                  bool has_parameters_on_disk) {
   const DataParallelPlan& data = plan.parallel.data;
   const bool has_servers = data.has_servers();
   const SumOrder order = data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny;
@@ -110,6 +111,7 @@ std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const Para
                        .is_overlapped = data.overlap,
                        .sums_every_micro_batch = order == SumOrder::kRank,
                        .tiers = tier_options(plan, policies)};
+  if (options.tiers) options.tiers->has_parameters_on_disk = has_parameters_on_disk;
   const SumOptions named{data.mode, plan.cluster.ranks_per_node};
   std::unique_ptr<Reduce> reduce = has_servers ? make_servers(mesh, data.servers)
                                    : is_split  ? make_reduce_scatter(mesh, order)

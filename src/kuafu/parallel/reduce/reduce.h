@@ -22,9 +22,11 @@ std::unique_ptr<Reduce> make_reduce_scatter(const Mesh& mesh, SumOrder order);
 std::unique_ptr<Reduce> make_servers(const Mesh& mesh, int64_t servers);
 
 /// What a rank holds under plan.parallel.zero and plan.parallel.data, its replicas in step.
+/// `has_parameters_on_disk`: TierOptions::has_parameters_on_disk, of plans with memory.disk_path.
 /// `params` fills what parameters lack that it made deferred; memory.policy is one of `policies`.
 /// @pre the plan is resolved
 std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params,
-                                  const memory::PolicyRules& policies = memory::builtin_policies());
+                                  const memory::PolicyRules& policies = memory::builtin_policies(),
+                                  bool has_parameters_on_disk = false);
 
 }  // namespace kuafu
