@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Holds every file under results/ to a commit of the history, a clean tree, a command, a machine, and its cases to a
-certificate or compared losses, and shares of its outcomes to their limits; tables that a script draws are drawn anew
+certificate or compared losses, and shares and counts of its outcomes to their limits; tables that a script draws are drawn anew
 and compared. The CTest test `results` runs it.
 
     python3 scripts/check_results.py [--table]
@@ -174,9 +174,20 @@ def share_problems(rule, value):
     found = [v for v in values_at(value, rule["values"]) if v in rule["among"]]
     part = sum(v in rule["counted"] for v in found) / max(len(found), 1)
     if not found:
-        yield f"no {' or '.join(rule['among'])} at {rule['values']!r}"
+        yield f"no {' or '.join(map(str, rule['among']))} at {rule['values']!r}"
     elif part < rule["at_least"]:
-        yield f"{' or '.join(rule['counted'])} is {part:.4f} of {len(found)} at {rule['values']!r}; at least {rule['at_least']}"
+        yield f"{' or '.join(map(str, rule['counted']))} is {part:.4f} of {len(found)} at {rule['values']!r}; at least {rule['at_least']}"
+
+
+def fact_problems(rule, value):
+    """Of a rule of `facts`: so many values at least, each what it says, or as large."""
+    found = values_at(value, rule["at"])
+    if len(found) < rule.get("number", 1):
+        yield f"{len(found)} values at {rule['at']!r}; at least {rule.get('number', 1)}"
+    if "is" in rule and any(v != rule["is"] for v in found):
+        yield f"{next(v for v in found if v != rule['is'])!r} at {rule['at']!r}, where {rule['is']!r} is asked for"[:400]
+    if "least" in rule and not all(isinstance(v, (int, float)) and v >= rule["least"] for v in found):
+        yield f"a value below {rule['least']} at {rule['at']!r}"
 
 
 def keys_of(text):
@@ -222,6 +233,9 @@ def data_problems(name, index, root, history):
     for rule in index.get("shares", []):
         if fnmatch.fnmatch(name, rule["file"]):
             yield from share_problems(rule, value)
+    for rule in index.get("facts", []):
+        if rule["file"] == name:
+            yield from fact_problems(rule, value)
     for rule in index.get("younger", []):
         if rule["file"] == name:
             yield from younger_problems(rule, value, root, history)
@@ -293,7 +307,7 @@ def check(root, history):
     """(problems of files that must meet the rule, [waiting: file, why, what it lacks], rows of the table)"""
     index = tomllib.loads((root / "results" / "index.toml").read_text(encoding="utf-8"))
     files = history.files()
-    rules = [r["file"] for kind in ("trains", "shares", "younger") for r in index.get(kind, [])] + list(index.get("trains_nothing", {}))
+    rules = [r["file"] for kind in ("trains", "shares", "facts", "younger") for r in index.get(kind, [])] + list(index.get("trains_nothing", {}))
     rules += [pattern for r in index.get("drawn", []) for pattern in r["files"]] + index.get("texts", {}).get("files", [])
     waiting = {w["file"]: w["why"] for w in index.get("waiting", [])}
     bad = [f"{name}: waits to be recorded again, but there is no such file" for name in waiting if name not in files]

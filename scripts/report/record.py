@@ -75,7 +75,7 @@ class Case:
 
     @property
     def is_scaled(self):
-        """What was certified is a smaller model: no step of this run was compared."""
+        """What was certified is a smaller model: of this run its last step was compared, where certificate.native is "full", or none."""
         return self.certificate.get("level") == "scaled"
 
     @property

@@ -24,10 +24,11 @@ using tests::small_plan;
 const Overrides kUnvalidated = {{"train.validation_batches", "0"}};
 
 /// With requests a run that diverges ends with what it has.
-Certificate whatever_comes_of(const Plan& plan) {
+Certificate whatever_comes_of(const Plan& plan, int64_t memory = RunOptions{}.certificate_memory) {
   const Requests asked_for_nothing;
   RunOptions certified;
   certified.is_certified = true;
+  certified.certificate_memory = memory;
   certified.requests = &asked_for_nothing;
   return tests::run_plan(plan, certified)[0].certificate;
 }
@@ -99,6 +100,28 @@ const Overrides kDiverging = {{"optimizer.lr", "1"},    {"model.hidden", "64"},
                               {"model.vocab", "256"},   {"model.sequence", "32"},
                               {"train.steps", "12"},    {"optimizer.clip", "0"},
                               {"optimizer.warmup", "0"}};
+
+// A smaller model has not diverged, and cannot say whether the run was right to.
+TEST(CertificateOfADivergingRun, IsNotOfASmallerModel) {
+  const Plan plan = small_plan({{"optimizer.kind", "sgd"},
+                                {"optimizer.clip", "0"},
+                                {"optimizer.lr", "1000"},
+                                {"train.steps", "60"}});
+  const Certificate c = whatever_comes_of(plan, 1);
+  EXPECT_EQ(c.level, "scaled");
+  EXPECT_EQ(c.verdict, "not_run") << words(c);
+  EXPECT_NE(c.reason.find("the run has diverged"), std::string::npos) << words(c);
+}
+
+// The oracle makes no validation loss of a mixture.
+TEST(Certificate, OfAMixtureSaysThatItsValidationLossIsComparedWithNothing) {
+  const Certificate mixture = whatever_comes_of(
+      small_plan({{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"train.steps", "3"}}));
+  EXPECT_EQ(mixture.verdict, "equal") << words(mixture);
+  EXPECT_NE(mixture.native.unseen.find("the validation loss after step 3"), std::string::npos)
+      << words(mixture);
+  EXPECT_EQ(whatever_comes_of(small_plan({{"train.steps", "3"}})).native.unseen, "");
+}
 
 // A rate that no run survives: logits of hundreds, a softmax that is one or zero.
 TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {

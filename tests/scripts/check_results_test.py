@@ -174,6 +174,18 @@ at_least = 0.75
         fates("changed nothing")
         self.refused("counted.json: no seen or survived at")
 
+    def test_a_fact_that_does_not_hold(self):
+        rule = '\n[[facts]]\nfile = "counted.json"\nat = "parts.*.{}"\n{}\n'
+        self.index = INDEX + rule.format("wrong", "is = []\nnumber = 2") + rule.format("inputs", "least = 100")
+        self.counted["parts"] = [{"wrong": [], "inputs": 100}, {"wrong": [], "inputs": 200}]
+        self.assertEqual(self.problems(), [])
+        for change, why in (({"wrong": ["a crash"]}, "counted.json: ['a crash'] at 'parts.*.wrong'"), ({"inputs": 99}, "counted.json: a value below 100"),
+                            ({"inputs": None}, "counted.json: a value below 100")):
+            self.counted["parts"] = [{"wrong": [], "inputs": 100} | change, {"wrong": [], "inputs": 200}]
+            self.refused(why)
+        self.counted["parts"] = [{"wrong": [], "inputs": 100}]
+        self.refused("counted.json: 1 values at 'parts.*.wrong'; at least 2")
+
     def test_a_file_that_the_index_does_not_know(self):
         self.others["new.json"] = "{}"
         self.refused("new.json: results/index.toml does not say what it is")

@@ -252,6 +252,15 @@ TEST(Dropout, KeepsOneMinusPAndScalesWhatItKeeps) {
   EXPECT_NEAR(share, 0.75, 5 * std::sqrt(0.25 * 0.75 / 32768));  // five standard errors
 }
 
+TEST(Dropout, DropsAllButNothingOfSharesNearOne) {
+  const ops::DropoutKey key{
+      .seed = 1, .site = 1, .step = 0, .global = {8, 64, 64}, .offset = {0, 0, 0}};
+  const Tensor x = at::ones({8, 64, 64}, at::kDouble);
+  for (const double p : {1 - 0x1p-32, 1 - 0x1p-33, 1 - 0x1p-34, 1 - 0x1p-53}) {
+    EXPECT_EQ(ops::dropout(x, p, key).count_nonzero().item<int64_t>(), 0) << 1 - p;
+  }
+}
+
 TEST(Dropout, ChangesWithSeedSiteAndStep) {
   const Tensor x = at::ones({1, 1, 256}, at::kDouble);
   const ops::DropoutKey key{

@@ -147,6 +147,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                                   .pushed = pushed ? &*pushed : nullptr,
                                   .is_resumed = result.resumed_from.has_value(),
                                   .validation_loss = validated,
+                                  .diverged = result.diverged,
                                   .on_refuted = options.on_refuted});
   }
   return result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/oracle/random.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -43,7 +44,7 @@ at::Tensor dropout_mask(const Site& site, double p, int64_t first,
   bool* out = stays.mutable_data_ptr<bool>();
   const auto key = halves(site.seed);
   const auto stream = halves(mix(hash_name(site.name) ^ mix(static_cast<uint64_t>(site.step))));
-  const auto threshold = static_cast<uint32_t>(std::llround(p * 0x1.0p32));
+  const auto threshold = static_cast<uint32_t>(std::min(std::llround(p * 0x1.0p32), 0xffffffffLL));
   const uint64_t start = static_cast<uint64_t>(first * shape[1] * shape[2]);
   std::array<uint32_t, 4> words{};
   for (int64_t i = 0; i < stays.numel(); ++i) {

@@ -543,6 +543,10 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;
   require_gradients(plan, c.native);
+  if (c.level == "scaled" && !given.diverged.empty()) {
+    c.native.give_up(text("the run has diverged (", given.diverged,
+                          "), and whether it was right to no smaller model can say"));
+  }
   if (world.rank() == 0) tell_unseen(plan, given.validation_loss.has_value(), make_data, c);
   c.conclude();
   return shared(c, world);

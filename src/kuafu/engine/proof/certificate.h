@@ -94,6 +94,7 @@ struct TimedRun {
   const PushedRun* pushed = nullptr;           ///< of others
   bool is_resumed = false;                     ///< it went on from a checkpoint, maybe of step 0
   std::optional<double> validation_loss = {};  ///< after its last step
+  std::string diverged = {};                   ///< where and how; empty: it did not
   /// Called on rank 0 once, as soon as anything is found different: it stays so, whatever ends the rest.
   std::function<void(const Certificate& so_far)> on_refuted = {};
 };

@@ -376,8 +376,14 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
     return reference.validation_loss(steps, in_type(weights, scalar_type(type)));
   };
   const std::optional<double> exact = in(DType::kF64);
-  if (!exact) return;
   const std::string where = text("validation loss after step ", steps);
+  if (!exact) {
+    proof.unseen = text("the ", where, ", which ",
+                        plan.model.has_mixtures() ? "the oracle makes of no mixture of experts"
+                                                  : "no oracle of this model makes",
+                        ": it is compared with nothing");
+    return;
+  }
   if (!std::isfinite(loss)) {  // as of a step: see is_out_of_range()
     const double own = in(plan.model.dtype).value_or(loss);
     const std::string both = text(where, ": ", loss, "; of the reference in ",
@@ -385,7 +391,9 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
     if (loss_error(own, *exact) <= kDiverged) return proof.refute(both);
     return proof.give_up(both + ": the run has diverged or is saturated");
   }
-  if (!std::isfinite(*exact)) return;
+  if (!std::isfinite(*exact)) {
+    return proof.refute(text(where, ": ", loss, "; of the reference in f64 ", *exact));
+  }
   const DType type = plan.model.dtype == DType::kF64 ? DType::kF32 : plan.model.dtype;
   const double share = unit_roundoff(plan.model.dtype) / unit_roundoff(type);
   const auto far = [&](double other) { return loss_error(other, *exact); };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kuafu/kernels/kernels.h"
@@ -19,11 +20,15 @@ uint64_t mix(uint64_t x) {  // splitmix64: every input bit reaches every output 
   return x ^ (x >> 31);
 }
 
+/// Words below it are dropped: a share that rounds to 1 drops all but one word of 2^32.
+uint32_t threshold_of(double p) {
+  return static_cast<uint32_t>(std::min(std::llround(p * 0x1.0p32), 0xffffffffLL));
+}
+
 /// Each step of each site has a stream of its own.
 kernels::DropoutStream stream_of(double p, int64_t seed, int64_t site, int64_t step) {
   return {static_cast<uint64_t>(seed),
-          mix(static_cast<uint64_t>(site) ^ mix(static_cast<uint64_t>(step))),
-          static_cast<uint32_t>(std::llround(p * 0x1.0p32))};
+          mix(static_cast<uint64_t>(site) ^ mix(static_cast<uint64_t>(step))), threshold_of(p)};
 }
 
 template <class T>
