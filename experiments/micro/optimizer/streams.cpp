@@ -59,14 +59,14 @@ KUAFU_INLINE void in_blocks(const Pass& s, int64_t block) {
   }
 }
 
-template <int W, int R>
+template <int W, int R, bool kOwnsReads = false>
 KUAFU_INLINE void asking(const Pass& s, int64_t distance) {
   constexpr int64_t kStride = (W == 0 ? 16 : 2) * kLine;  // a sum ends with each part
   int64_t i = 0;
   for (; i + distance + kStride <= s.count; i += kStride) {
     for (int64_t at = i + distance; at < i + distance + kStride; at += kLine) {
       for (int k = 0; k < W; ++k) __builtin_prefetch(s.written[k] + at, 1);
-      for (int k = 0; k < R; ++k) __builtin_prefetch(s.read[k] + at);
+      for (int k = 0; k < R; ++k) __builtin_prefetch(s.read[k] + at, kOwnsReads);
     }
     part<W, R>(s, i, i + kStride);
   }
@@ -107,6 +107,7 @@ KUAFU_INLINE void past_caches(const Pass& s) {
   KUAFU_WIDE void one_by_one_##W##R(const Pass& s) { in_blocks<W, R>(s, 1024); }    \
   KUAFU_WIDE void by_lines_##W##R(const Pass& s) { in_blocks<W, R>(s, 4 * kLine); } \
   KUAFU_WIDE void ahead_##W##R(const Pass& s) { asking<W, R>(s, kAhead); }          \
+  KUAFU_WIDE void owning_##W##R(const Pass& s) { asking<W, R, true>(s, kAhead); }   \
   KUAFU_WIDE void far_ahead_##W##R(const Pass& s) { asking<W, R>(s, 4 * kAhead); }  \
   void past_##W##R(const Pass& s) { past_caches<W, R>(s); }
 KUAFU_PASS(3, 1)
@@ -143,6 +144,7 @@ KUAFU_LOOP(together)
 KUAFU_LOOP(one_by_one)
 KUAFU_LOOP(by_lines)
 KUAFU_LOOP(ahead)
+KUAFU_LOOP(owning)
 KUAFU_LOOP(far_ahead)
 KUAFU_LOOP(past)
 #undef KUAFU_LOOP
@@ -151,6 +153,7 @@ KUAFU_LOOP(past)
 
 const StreamLoop kStreamLoops[kNumStreamLoops] = {
     {"together", &together}, {"one by one", &one_by_one}, {"by lines", &by_lines},
-    {"ahead", &ahead},       {"far ahead", &far_ahead},   {"past", &past}};
+    {"ahead", &ahead},       {"owning", &owning},         {"far ahead", &far_ahead},
+    {"past", &past}};
 
 }  // namespace kuafu::micro

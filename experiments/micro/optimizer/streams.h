@@ -34,6 +34,7 @@ struct StreamLoop {
 ///   one by one    blocks that fit the first cache: one written stream after the other of each block
 ///   by lines      the same in blocks of four cache lines
 ///   ahead         one loop that asks for lines before it needs them
+///   owning        the same, asking to write what is only read, too
 ///   far ahead     the same, four times as far
 ///   past          lines are stored past the caches (on a line that was just read a tenth of the
 ///                 speed; where nothing was read, it would be the fastest)
@@ -42,7 +43,7 @@ struct StreamLoop {
 /// file is compiled with -O3, ran 1.6 times as fast as its "limit". Instructions bound them, not
 /// memory. This file is therefore compiled as the kernels are (CMakeLists.txt), and a limit that is
 /// beaten ends the benchmark.
-inline constexpr int kNumStreamLoops = 6;
+inline constexpr int kNumStreamLoops = 7;
 extern const StreamLoop kStreamLoops[kNumStreamLoops];
 
 }  // namespace kuafu::micro
