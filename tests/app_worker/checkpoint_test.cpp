@@ -106,6 +106,23 @@ TEST_P(Checkpoints, AsyncOnesAreAsGood) {
       << full.output;
 }
 
+/// The copy that is written beside the steps is of states on the host, and takes memory there.
+TEST_P(Checkpoints, AsyncOnesOfTiersTakeNoneOfTheDevice) {
+  for (const char* policy : {"host", "auto"}) {
+    SCOPED_TRACE(policy);
+    const Arguments tiers = {"--set", std::string("memory.policy=") + policy, "--set",
+                             "memory.device=50MB"};
+    Arguments beside = tiers;
+    beside.emplace_back("--async");
+    const Ran whole =
+        run(saving(folder_.path(std::string("whole-") + policy), 4, tiers), launcher());
+    const Ran ran = run(saving(path_ + policy, 4, beside), launcher());
+    ASSERT_EQ(ran.code, 0) << ran.output;
+    EXPECT_EQ(ran.document["loss"], whole.document["loss"]);
+    EXPECT_EQ(ran.document["memory"]["peak_bytes"], whole.document["memory"]["peak_bytes"]);
+  }
+}
+
 TEST_P(Checkpoints, ResumeWithoutAnyStartsAnewAndSaysSo) {
   const Ran ran = run(saving(path_, 2, {"--resume", "--keep", "1"}), launcher());
   ASSERT_EQ(ran.code, 0) << ran.output;

@@ -426,6 +426,27 @@ TEST(Worker, TheFrontierIsThatOfATrainingHoweverFewItsSteps) {
   EXPECT_LE(found[0]["peak_bytes"], 2'000'000);
 }
 
+// Under ZeRO replicas hold parts of other sizes, and the first one's are not the largest.
+TEST(Worker, FrontierIsThatOfTheFullestReplica) {
+  const tests::Folder folder;
+  const std::string json = folder.path("f.json");
+  Arguments words = {tests::built("bin/kuafu"), "frontier", folder.write("plan.toml", ""), "--json",
+                     json};
+  for (const char* key : {"model.layers=1", "model.heads=4", "model.hidden=8", "model.sequence=12",
+                          "train.micro_batch=1", "train.batch=8", "memory.recompute=full",
+                          "data.kind=synthetic", "parallel.data.size=4", "parallel.zero=1"}) {
+    words.insert(words.end(), {"--set", key});
+  }
+  Arguments search = words;
+  search.insert(search.end(), {"--set", "memory.device=300000", "--vary", "model.ffn", "--max",
+                               "2000", "--measure"});
+  const tests::Ended ended = tests::Child(search).wait();
+  ASSERT_EQ(ended.code, kOk) << ended.output;
+  const Json found = Json::parse(content_of(json));
+  EXPECT_GT(found["measured_step_s"], 0) << "what fits runs: " << ended.output;
+  EXPECT_GT(found["value"], 700);
+}
+
 // What a policy of tiers fits, plain memory does not; the largest that fits runs in its budget.
 TEST(Worker, FrontierComparesPoliciesAndBudgets) {
   const tests::Folder folder;

@@ -82,7 +82,10 @@ TEST(DerivedErrors, OfClaims) {
                        {"\"fine\"", "status"});
   expect_derived_error(claim + "\"status == 1\"\n",
                        {"dir/s.toml:12", "letter", "status is a text"});
-  expect_derived_error(claim + "\"all('okay' == status)\"\n", {"no status is \"okay\""});
+  expect_derived_error(claim + "\"all('okay' == status)\"\n",
+                       {"status is never \"okay\"", "It is ok"});
+  expect_derived_error(claim + "\"certificate.verdict != 'refuted'\"\n",
+                       {"certificate.verdict is never \"refuted\""});
   expect_derived_error(claim + "\"all(step_time_s.median == 'none')\"\n", {"is a number", "none"});
   expect_derived_error(claim + "\"strategy != 1\"\n", {"strategy is a text", "not 1"});
   expect_derived_error(claim + "\"ranks == 'one'\"\n", {"ranks is a number", "one"});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "kuafu/experiment/filter.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/references.h"
 #include "kuafu/experiment/summary.h"
@@ -68,6 +69,42 @@ TEST(Reference, AllowsItsTolerance) {
       check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.05\n").at(0).broken.empty());
   EXPECT_FALSE(
       check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.01\n").at(0).broken.empty());
+}
+
+TEST(Reference, MayBeBelowWithinATolerance) {
+  const std::string below = "metric = \"loss.last\"\nbelow = 2.05\n";
+  EXPECT_FALSE(check(below).at(0).broken.empty());
+  EXPECT_FALSE(check(below + "tolerance = 0.01\n").at(0).broken.empty());
+  EXPECT_TRUE(check(below + "tolerance = 0.05\n").at(0).broken.empty());
+}
+
+TEST(Reference, PicksCasesByTheLastWordOfAKeyThatTheyLeaveAtItsDefault) {
+  const std::string head =
+      "[suite]\nname = \"s\"\n[grid]\noptimizer.schedule = [\"constant\", \"linear\"]\n[[case]]\n"
+      "name = \"left\"\noptimizer.lr = 0.5\n[[reference]]\nmetric = \"status\"\nvalue = \"ok\"\n";
+  const Suite suite = parse_suite(head + "where = { schedule = \"constant\" }\n", "s.toml");
+  EXPECT_EQ(suite.references.at(0).cases.size(),
+            filtered(suite.cases, {{"schedule", "constant"}}).size());
+  EXPECT_EQ(suite.references.at(0).cases.size(), 2U);
+}
+
+TEST(Reference, IsRefusedWhereSeveralKeysEndInItsWord) {
+  const std::string two =
+      "[suite]\nname = \"s\"\n[grid]\nparallel.tensor.size = [1]\nparallel.sequence.size = [1]\n";
+  for (const std::string more :
+       {"[[reference]]\nmetric = \"status\"\nvalue = \"ok\"\nwhere = { size = 1 }\n",
+        "[[claim]]\nname = \"c\"\nsource = \"x\"\nformula = \"size == 1\"\n"}) {
+    try {
+      parse_suite(two + more, "s.toml");
+      ADD_FAILURE() << more;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(
+                    "\"size\" may be parallel.tensor.size or parallel.sequence.size"),
+                std::string::npos)
+          << e.what();
+    }
+  }
+  EXPECT_THROW(filtered(parse_suite(two, "s.toml").cases, {{"size", "1"}}), ConfigError);
 }
 
 TEST(Reference, IsAboutTheCasesItNames) {

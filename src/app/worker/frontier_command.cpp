@@ -97,13 +97,19 @@ class Frontier {
     if (can_simulate(plan)) times.predicted = simulate(plan, registries_).step_seconds;
     if (!is_measured) return times;
     std::vector<double> seconds;
-    for (const RankResult& rank : run_threads(plan, registries_, {.is_certified = false})) {
-      seconds.resize(rank.step_seconds.size());
-      for (size_t i = 0; i < seconds.size(); ++i) {
-        seconds[i] = std::max(seconds[i], rank.step_seconds[i]);
+    try {
+      for (const RankResult& rank : run_threads(plan, registries_, {.is_certified = false})) {
+        seconds.resize(rank.step_seconds.size());
+        for (size_t i = 0; i < seconds.size(); ++i) {
+          seconds[i] = std::max(seconds[i], rank.step_seconds[i]);
+        }
       }
+      times.measured = summarise(seconds).median;
+    } catch (const OutOfMemory& e) {
+      std::cerr << "kuafu frontier: --measure: " << options_.vary << " = " << value << ", policy "
+                << name_ << ", memory.device = " << print_bytes(budget_) << ": " << e.what()
+                << "; there is no measured time" << std::endl;
     }
-    times.measured = summarise(seconds).median;
     return times;
   }
 
@@ -172,7 +178,8 @@ class Frontier {
     return plan;
   }
 
-  /// Replicas hold alike: every rank of the first one is simulated, to its end. For two steps at
+  /// Replicas hold alike, but for their parts under ZeRO: every rank of the first one, or of all, is
+  /// simulated, to its end. For two steps at
   /// least: a first one has no optimizer state yet when its activations are at their most.
   Point measure(Plan plan) const {
     plan.train.steps = std::max<int64_t>(plan.train.steps, 2);
@@ -182,7 +189,7 @@ class Frontier {
     const std::vector<Axis> axes = mesh_axes(plan, registries_.tensor_modes());
     for (int r = 0; r < ranks; ++r) {
       const Mesh mesh(axes, r, mesh_aliases(plan, registries_.tensor_modes()));
-      if (mesh.coord(Axes{"data"}) != 0) continue;
+      if (plan.parallel.zero == 0 && mesh.coord(Axes{"data"}) != 0) continue;
       const RankResult need = simulate_need(plan, registries_, world, r);
       p.host_peak = std::max(p.host_peak, need.moves.host_peak);
       if (need.peak_bytes > p.peak) {

@@ -165,6 +165,11 @@ std::vector<StateRow> Engine::states() const { return state_->store->rows(); }
 
 std::optional<int64_t> Engine::loaded() const { return state_->store->loaded(); }
 
+RankBook* Engine::home_book() const {
+  if (const Tiers* tiers = state_->store->tiers()) return tiers->host();
+  return device().is_cpu() ? current_book() : nullptr;
+}
+
 MoveCounts Engine::moves() const { return state_->store->moves(); }
 memory::UseTrace Engine::uses() const { return state_->store->uses(); }
 

@@ -177,6 +177,8 @@ class Engine {
   std::vector<WholeParam> all_params();
   /// What this rank keeps of each of them, as data.
   std::vector<StateRow> states() const;
+  /// Whose memory copies of states at home take: of the host's with tiers, nobody's on a card.
+  RankBook* home_book() const;
   /// What its tiers of memory moved so far, and the uses of a step, once they are known.
   MoveCounts moves() const;
   /// Bytes of parameters that came to the device so far, for forwards that train nothing too; none

@@ -118,7 +118,9 @@ class Checker {
 
   /// What is wrong with a name; empty: nothing.
   std::string find_problem(const std::string& name) const {
-    if (is_one_of(name, columns_) || is_one_of(name, names_) || is_setting(name)) return "";
+    if (is_one_of(name, columns_)) return "";
+    if (const std::string why = why_ambiguous(name, settings_); !why.empty()) return why;
+    if (is_one_of(name, names_) || is_setting(name)) return "";
     const std::string key = name.starts_with("plan.") ? name.substr(5) : name;
     if (plan::find_key(whole_key(key)) != nullptr) return "";
     if (!name.starts_with("plan.") && path_problem(name).empty()) return not_single(name);
@@ -164,11 +166,10 @@ class Checker {
       const std::string given = literal.value.shown();
       const bool is_equality = node.word == "==" || node.word == "!=";
       if (is_text && is_equality && !is_number_field(name.word))
-        check_value(name.word, literal.value.json(), where);
+        check_value(name.word, literal.value.json(), where, false);
       if (is_text_field(name.word)) {
         require(is_text, where, ": ", name.word, " is a text; compare it with one in quotes, not ",
                 given);
-        if (name.word == "status") check_value(name.word, literal.value.json(), where);
       } else if (is_number_field(name.word)) {
         require(!is_text, where, ": ", name.word,
                 " is a number; compare it with one, not the text ", given);
@@ -208,10 +209,12 @@ class Checker {
   }
 
   /// A setting or plan key has the value in some case; of other names that is known when they ended.
-  void check_value(const std::string& key, const Json& value, const std::string& where) const {
-    if (key == "status") {
-      require(is_one_of(plain_text(value), statuses()), where, ": no status is ",
-              in_quotes(plain_text(value)), did_you_mean(plain_text(value), statuses()));
+  void check_value(const std::string& key, const Json& value, const std::string& where,
+                   bool picks = true) const {
+    if (const std::vector<std::string> words = words_of_field(key); !words.empty()) {
+      const std::string given = plain_text(value);
+      require(is_one_of(given, words), where, ": ", key, " is never ", in_quotes(given),
+              did_you_mean(given, words), " It is ", join_or(words));
     }
     const bool is_decided =
         key == "name" || is_setting(key) || plan::find_key(whole_key(key)) != nullptr;
@@ -223,6 +226,8 @@ class Checker {
       if (*own == plain_text(value)) return;
       if (!is_one_of(*own, there)) there.push_back(*own);
     }
+    // In == and != it may be a value that no case has by now; one that is near to theirs is misspelt.
+    if (!picks && did_you_mean(plain_text(value), there) == ".") return;
     require(false, where, ": no case has ", key, " = ", in_quotes(plain_text(value)),
             did_you_mean(plain_text(value), there), " ", key, " is ", join_or(in_quotes(there)));
   }

@@ -332,6 +332,16 @@ std::string named_in_full(const std::string& name, const std::vector<std::string
   return known == keys.end() ? name : *known;
 }
 
+std::string why_ambiguous(const std::string& name, const std::vector<std::string>& keys) {
+  if (std::find(keys.begin(), keys.end(), name) != keys.end()) return "";
+  std::vector<std::string> meant;
+  for (const std::string& key : keys) {
+    if (last_word(key) == name) meant.push_back(key);
+  }
+  if (meant.size() < 2) return "";
+  return text(in_quotes(name), " may be ", join_or(meant), "; name it in full");
+}
+
 std::string plain_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }

@@ -38,6 +38,9 @@ std::string last_word(const std::string& key);
 /// leaves a varied key at its default is asked for the same key as those that set it.
 std::string named_in_full(const std::string& name, const std::vector<std::string>& keys);
 
+/// Why `name` may not stand for one of `keys`: several end in it, and it is none of them; else empty.
+std::string why_ambiguous(const std::string& name, const std::vector<std::string>& keys);
+
 /// A single value as people write it: texts without quotes.
 std::string plain_text(const Json& value);
 

@@ -86,6 +86,8 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
   std::vector<size_t> kept(from.size);
   std::iota(kept.begin(), kept.end(), size_t{0});
   for (const auto& [given, wanted] : filters) {
+    const std::string ambiguous = why_ambiguous(given, from.keys);
+    KUAFU_REQUIRE(ambiguous.empty(), option, " ", given, "=", wanted, ": ", ambiguous);
     const std::string key = named_in_full(given, from.keys);
     std::vector<std::string> values;  // of all, so that a list may name what another filter drops
     for (size_t i = 0; i < from.size; ++i) {
@@ -114,16 +116,20 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
   return kept;
 }
 
-std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters) {
-  std::vector<std::string> keys;
+std::vector<std::string> setting_names(const std::vector<Case>& cases) {
+  std::vector<std::string> names;
   for (const Case& c : cases) {
     for (const auto& [name, v] : c.settings) {
-      if (std::find(keys.begin(), keys.end(), name) == keys.end()) keys.push_back(name);
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   }
+  return names;
+}
+
+std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters) {
   const Pickable from{cases.size(),
                       [&](size_t i, const std::string& key) { return case_value(cases[i], key); },
-                      keys};
+                      setting_names(cases)};
   std::vector<Case> kept;
   for (const size_t i : picked(from, filters, "--filter")) kept.push_back(cases[i]);
   return kept;

@@ -24,6 +24,9 @@ struct Pickable {
 /// is left.
 std::vector<size_t> picked(const Pickable& from, const Overrides& filters, std::string_view option);
 
+/// Of all cases, each once, in their order.
+std::vector<std::string> setting_names(const std::vector<Case>& cases);
+
 /// Keeps the cases whose settings or plan have all the given values, as case_value() reads them.
 std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters);
 

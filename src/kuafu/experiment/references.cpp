@@ -8,6 +8,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/filter.h"
 #include "kuafu/experiment/timing.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/plan/keys.h"
@@ -55,6 +56,9 @@ bool is_about(const Reference& r, const std::string& id, const Json& document) {
   return r.where.empty() || std::find(r.cases.begin(), r.cases.end(), id) != r.cases.end();
 }
 
+/// What is below it is below `value` within a relative tolerance.
+double above(double value, double tolerance) { return value + tolerance * std::abs(value); }
+
 /// Empty, or how the case breaks the reference.
 std::string broken_by(const Reference& r, const Json& document) {
   const Json found =
@@ -62,7 +66,8 @@ std::string broken_by(const Reference& r, const Json& document) {
   const Json wanted = r.other.empty() ? r.value : value_at(document, r.other);
   const bool holds = r.relation == Relation::kEquals
                          ? !found.is_null() && is_close(found, wanted, r.tolerance)
-                         : found.is_number() && wanted.is_number() && found < wanted;
+                         : found.is_number() && wanted.is_number() &&
+                               found.get<double>() < above(wanted.get<double>(), r.tolerance);
   if (holds) return "";
   return text(r.metric, " is ", found.dump(), ", expected ",
               r.relation == Relation::kEquals ? "" : "below ", wanted.dump());
@@ -112,10 +117,8 @@ std::string problem_of_key(const std::string& key, const std::vector<Case>& case
                 "[[claim]] picks by any field");
   }
   std::vector<std::string> known = {"name", "case_id"};
-  for (const Case& c : cases) {
-    for (const auto& [setting, value] : c.settings) {
-      if (std::find(known.begin(), known.end(), setting) == known.end()) known.push_back(setting);
-    }
+  for (const std::string& name : setting_names(cases)) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
   }
   const std::string settings = join(known);
   for (const KeyDoc& doc : plan_keys()) known.push_back(doc.key);
@@ -125,9 +128,11 @@ std::string problem_of_key(const std::string& key, const std::vector<Case>& case
 
 /// Empty, or why no case has this setting of `where`.
 std::string problem_of(const std::string& key, const Json& value, const std::vector<Case>& cases) {
+  const std::vector<std::string> names = setting_names(cases);
+  if (const std::string why = why_ambiguous(key, names); !why.empty()) return why;
   std::vector<std::string> there;
   for (const Case& c : cases) {
-    const auto own = case_value(c, key);
+    const auto own = case_value(c, named_in_full(key, names));
     if (!own) continue;
     if (*own == plain_text(value)) return "";
     if (std::find(there.begin(), there.end(), *own) == there.end()) there.push_back(*own);
@@ -146,10 +151,11 @@ void find_cases(Reference& reference, const std::vector<Case>& cases, const std:
     const std::string problem = problem_of(key, value, cases);
     KUAFU_REQUIRE(problem.empty(), place, problem);
   }
+  const std::vector<std::string> names = setting_names(cases);
   for (const Case& c : cases) {
     const bool is_about =
         std::all_of(reference.where.begin(), reference.where.end(), [&](const auto& setting) {
-          const auto value = case_value(c, setting.first);
+          const auto value = case_value(c, named_in_full(setting.first, names));
           return value && *value == plain_text(setting.second);
         });
     if (is_about) reference.cases.push_back(c.id);

@@ -291,13 +291,7 @@ class Reader : private SuiteValues {
             mine.empty() ? "" : " is " + mine, " and ", to_string(wanted),
             theirs.empty() ? "" : " is " + theirs,
             is_below ? "; below compares numbers" : ": they never equal each other");
-    if (r.metric == "status") {
-      std::vector<std::string> words = statuses();
-      words.emplace_back("different");  // of what a certificate refutes
-      check_word(r, wanted, words);
-    }
-    if (r.metric == "certificate.verdict") check_word(r, wanted, {"equal", "different", "not_run"});
-    if (r.metric == "certificate.level") check_word(r, wanted, {"full", "scaled"});
+    if (const auto words = words_of_field(r.metric); !words.empty()) check_word(r, wanted, words);
   }
 
   /// A word that a metric never is would only be found when all cases have ended.

@@ -178,6 +178,19 @@ void check_one_of(const Json& document, const char* name, const std::vector<std:
 
 }  // namespace
 
+std::vector<std::string> words_of_field(const std::string& path) {
+  if (path == "status") {
+    std::vector<std::string> words = statuses();
+    words.emplace_back("different");
+    return words;
+  }
+  for (const std::string of : {"certificate.", "certificate.native."}) {
+    if (path == of + "verdict") return {"equal", "different", "not_run"};
+    if (path == of + "level") return {"full", "scaled"};
+  }
+  return {};
+}
+
 const std::vector<std::string>& statuses() {
   static const std::vector<std::string> kStatuses = {
       "ok", "refused", "out_of_memory", "timeout", "diverged", "interrupted", "failed"};

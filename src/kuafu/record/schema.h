@@ -68,6 +68,10 @@ std::vector<std::string> line_problems(const Json& line);
 /// "ok", "refused", "out_of_memory", "timeout", "diverged", "interrupted", "failed".
 const std::vector<std::string>& statuses();
 
+/// All words that a field may be; empty where it may be more. A status may be "different" too, of what a
+/// certificate refutes.
+std::vector<std::string> words_of_field(const std::string& path);
+
 /// Why no document can have a value at a dotted path, with the nearest one that can; empty: it can.
 std::string path_problem(std::string_view path);
 

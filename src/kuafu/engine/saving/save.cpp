@@ -184,8 +184,7 @@ void Saver::save(const ValidationSeries& validation) {
 
 void Saver::collect(Pending& into) {
   const CategoryScope scope(Category::kTemporary);
-  // A card's budget is none of the host's copies.
-  const BookScope booked(engine_.device().is_cpu() ? current_book() : nullptr);
+  const BookScope booked(engine_.home_book());
   const at::NoGradGuard no_grad;
   const std::vector<ParamShard> shards = engine_.shards();
   const std::vector<bool>& writes = my_writes(shards);
@@ -222,6 +221,7 @@ Tensor Saver::read(const Pending& of, size_t piece) {
 
 void Saver::take_snapshot(Pending& of) {
   const CategoryScope scope(Category::kTemporary);
+  const BookScope booked(engine_.home_book());
   const at::NoGradGuard no_grad;
   const auto room = [](const TensorPiece& p) {  // each on a multiple of 64 bytes
     return (bytes_of(p) + 63) / 64 * 64;
