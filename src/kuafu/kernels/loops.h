@@ -41,8 +41,8 @@ inline __attribute__((always_inline)) double sum(int64_t count, F f) {
 constexpr int64_t kAhead = 512;
 
 /// Whether streams are asked for ahead of their use: on Intel's cores, where AdamW comes from 0.89 to 0.99
-/// of the limit of memory by it, and on AMD's from family 26 on (Zen 5: LAMB 0.94 for 0.75, LARS 0.89 for
-/// 0.79, AdamW 1.02 for 0.90). The prefetchers of an EPYC of family 25 do better without: AdamW 1.02 for
+/// of the limit of memory by it, and on AMD's from family 26 on (Zen 5, one rank: AdamW 1.00 for 0.92,
+/// LARS 0.91 for 0.83, LAMB 0.84 for 0.68; but the norm on two ranks 0.85 for 0.97). The prefetchers of an EPYC of family 25 do better without: AdamW 1.02 for
 /// 0.86, SGD 1.01 for 0.79, LARS 0.99 for 0.86, the norm 0.96 for 0.86, LAMB 0.86 either way.
 inline const bool kAsksAhead = [] {
 #if defined(__x86_64__)
