@@ -190,9 +190,10 @@ def draw(result, out):
             ("FlexGen, published", style.VERMILION, [PUBLISHED[m]["flexgen"] for m in models])]
     for i, (label, color, rates) in enumerate(bars):
         panel.bar([at + 0.27 * (i - 1) for at in range(len(models))], [r or 0 for r in rates], 0.25, color=color, label=label)
-    for at, model in enumerate(models):
-        if not best(result, model):
-            panel.text(at - 0.14, 1.05 * min(r for _, _, rates in bars for r in rates if r), "does not fit", ha="center", va="bottom", fontsize=8)
+    low = min(r for _, _, rates in bars for r in rates if r)
+    for i, (_, _, rates) in enumerate(bars):
+        for at in (at for at, r in enumerate(rates) if not r):
+            panel.text(at + 0.27 * (i - 1), 1.05 * low, "does not fit", ha="center", va="bottom", fontsize=8, rotation=90)
     panel.set_xticks(range(len(models)), models)
     panel.set(ylabel="tokens/s", yscale="log", title="Simulated on a card of 16 GB, 512 + 32 tokens, beside a published row")
     panel.legend()

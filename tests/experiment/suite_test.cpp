@@ -91,6 +91,11 @@ TEST(Suite, LeavesOutWhatASkipNames) {
   expect_suite_error(
       kSuiteHead + grid + "[[skip]]\nranks = 2\n[[skip]]\nranks = [2, 11]\n",
       {"s.toml:10", "no case of the sweep has ranks = 11; nearest: 1. It is 1 or 2"});
+  expect_suite_error(
+      kSuiteHead + "[grid]\nparallel.tensor.size = [1, 2]\nparallel.pipeline.size = [1, 2]\n" +
+          "[[skip]]\nsize = 2\n",
+      {"s.toml:8",
+       "\"size\" may be parallel.pipeline.size or parallel.tensor.size; name it in full"});
 }
 
 TEST(Suite, AddsExtraCasesByTheNamesOfRows) {

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <map>
 
 #include "kuafu/dataset/no_data.h"
 #include "kuafu/generation/causal.h"
@@ -278,6 +280,57 @@ class LooksAhead final : public ModelBlock {
  private:
   std::unique_ptr<ModelBlock> block_;
 };
+
+/// What `spoil` makes of what the last but one block of a GPT gives.
+class Spoils final : public ModelBlock {
+ public:
+  Spoils(std::unique_ptr<ModelBlock> block, std::function<Tensor(const Tensor&)> spoil)
+      : block_(std::move(block)), spoil_(std::move(spoil)) {
+    add_child(*block_);
+  }
+  Flow forward(const Flow& in, const Side& side) override {
+    return {spoil_(block_->forward(in, side)[0])};
+  }
+  std::string name() const override { return block_->name(); }
+
+ private:
+  std::unique_ptr<ModelBlock> block_;
+  std::function<Tensor(const Tensor&)> spoil_;
+};
+
+TEST(Generation, RefusesAPlugInsModelThatLosesTokens) {
+  const std::map<std::string, std::function<Tensor(const Tensor&)>> all = {
+      {"one token", [](const Tensor& x) { return x.mean(1, /*keepdim=*/true); }},
+      {"fewer tokens", [](const Tensor& x) { return x.narrow(1, 0, x.size(1) - 1); }},
+      {"fewer samples", [](const Tensor& x) { return x.narrow(0, 0, 1); }},
+      {"no samples", [](const Tensor& x) { return x[0]; }}};
+  Registries registries = builtin_registries();
+  const MakeModel gpt = registries.models.find("gpt");
+  for (const auto& [name, spoil] : all) {
+    registries.models.add(name, "of a test", [=](const auto& plan, const auto& context) {
+      Model model = gpt(plan, context);
+      auto& block = model.blocks[model.blocks.size() - 2];
+      block = std::make_unique<Spoils>(std::move(block), spoil);
+      return model;
+    });
+  }
+  for (const auto& [name, spoil] : all) {
+    Plan plan = tests::generating_plan({"", {{"train.batch", "12"}}});
+    plan.model.kind = name;
+    const NoData none(plan.model);
+    std::string told = "no error";
+    try {
+      tests::run_ranks(1, [&](Communicator& world) {
+        Engine engine(plan, registries, world, none, {});
+        require_causal(engine, world);
+      });
+    } catch (const std::exception& e) {
+      told = e.what();
+    }
+    EXPECT_NE(told.find("tokens of shape ("), std::string::npos) << name << ": " << told;
+    EXPECT_NE(told.find("block 'head'"), std::string::npos) << name << ": " << told;
+  }
+}
 
 TEST(Generation, TriesAPlugInsModelForWhatLiesBehind) {
   Registries registries = builtin_registries();

@@ -64,6 +64,15 @@ TEST(Schema, RefusesAListThatIsNotOneEntryARank) {
   expect_problem(document, "memory.peak_by_category");
 }
 
+TEST(Schema, RefusesATimeBelowZero) {
+  Json document = sample_document(2, 0);
+  document["step_time_s"]["median"] = -0.01;
+  expect_problem(document, "step_time_s.median: expected no time below 0, found -0.01");
+  document = sample_document(2, 0);
+  document["step_time_s"]["samples"][0] = -1e-9;
+  expect_problem(document, "step_time_s.samples: expected no time below 0");
+}
+
 TEST(Schema, KnowsTheNamesOfStatusesAndVerdicts) {
   Json document = sample_document(2, 0);
   document["status"] = "done";

@@ -7,6 +7,7 @@
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/run_log.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -48,6 +49,8 @@ Record::Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vecto
       now_(provenance()) {
   if (folder_.empty()) return;
   make_writable_folder(folder_);
+  KUAFU_REQUIRE(!std::filesystem::exists(text(folder_, "/", kRunFile)), "--out ", folder_,
+                " holds a record of `kuafu suite` (", kRunFile, "); name another folder");
   const std::string file = folder_ + "/result.json";
   if (!std::filesystem::exists(file)) return;
   try {

@@ -130,7 +130,9 @@ class GenerateRun final : public ForwardCommand {
     std::cout << "simulated: " << prompts << (prompts == 1 ? " prompt of " : " prompts of ")
               << size.longest << " tokens, " << made.forwards << " tokens of each\n"
               << "  first token     " << print_seconds(made.prompts_s) << "\n"
-              << "  each token      " << print_seconds(made.token_s()) << "\n"
+              << "  each token      "
+              << (made.forwards > 1 ? print_seconds(made.token_s()) : "none behind the first")
+              << "\n"
               << "  throughput      " << rate << " tokens/s\n"
               << "  peak memory     " << print_bytes(most(made.peak)) << " on the device";
     if (!made.host_peak.empty()) {

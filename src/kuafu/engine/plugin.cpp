@@ -223,6 +223,7 @@ MakeModel held(const MakeModel& make, const std::string& who) {
         !model.blocks.empty() && std::all_of(model.blocks.begin(), model.blocks.end(),
                                              [](const auto& block) { return block != nullptr; });
     require_made(is_made, who, "a Model of at least one block, none of them null");
+    model.origin = who;
     return model;
   };
 }

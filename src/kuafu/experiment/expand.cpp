@@ -191,8 +191,14 @@ class Expander {
 
   bool is_skipped(const Point& point) {
     bool is_any = false;
+    std::vector<std::string> keys;
+    if (!suite_.skips.empty()) keys = keys_of(point);
     for (size_t s = 0; s < suite_.skips.size(); ++s) {
       const auto& choices = suite_.skips[s].choices;
+      for (const SweptKey& choice : choices) {
+        const std::string why = why_ambiguous(choice.key, keys);
+        require(why.empty(), choice.line, "[[skip]]: ", why);
+      }
       const auto is_met = [&](const SweptKey& choice) {
         const Json* value = find_setting(point.settings, choice.key);
         if (value == nullptr) value = find_setting(point.given, choice.key);
@@ -206,6 +212,14 @@ class Expander {
       is_any = is_any || is_hit;
     }
     return is_any;
+  }
+
+  static std::vector<std::string> keys_of(const Point& point) {
+    std::set<std::string> keys;
+    for (const Settings* all : {&point.settings, &point.given}) {
+      for (const auto& [key, value] : *all) keys.insert(key);
+    }
+    return {keys.begin(), keys.end()};
   }
 
   /// A skip that skips nothing is a misspelt key or value, and so is a value that no case has.

@@ -210,6 +210,10 @@ RunRecord load_record(const std::string& path) {
   const std::string file = fs::is_directory(path) ? path + "/" + kRunFile : path;
   KUAFU_REQUIRE(fs::exists(file), file,
                 ": no such file; give a results folder of `kuafu suite`, or its run.jsonl");
+  KUAFU_REQUIRE(fs::path(file).extension() != ".json", file,
+                " is a document of one run; a record of cases is a results folder of `kuafu "
+                "suite`, or its ",
+                kRunFile);
   RunRecord record = read_run(file);
   const size_t damaged = record.damaged.size() - (record.is_cut ? 1 : 0);
   KUAFU_REQUIRE(

@@ -64,9 +64,10 @@ void require_causal(Engine& engine, Communicator& world) {
     if (world.rank() == 0 && is_apart(one, other, plan.model.dtype)) is_moved = 1;
   }
   world.broadcast({&is_moved, 1, DType::kI64}, 0).wait_host();
-  KUAFU_REQUIRE(
-      is_moved == 0, "model.kind = ", in_quotes(plan.model.kind),
-      ": what it says of a token changes with those behind it, so that it foretells none");
+  KUAFU_REQUIRE(is_moved == 0, "model.kind = ", in_quotes(plan.model.kind),
+                ": what it says of a token changes with tokens behind it, of its own sample or of "
+                "another, so "
+                "that it foretells none");
 }
 
 }  // namespace kuafu

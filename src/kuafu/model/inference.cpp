@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/model/key_value_cache.h"
 
 namespace kuafu {
@@ -18,11 +19,21 @@ bool has_whole_sequences(const Context& context) {
   return true;
 }
 
+/// A loss would refuse other shapes; without one a plug-in's block that loses tokens would go unseen.
+void require_tokens(const Mesh& mesh, const Tensor& x, const TokenGrid& grid, const Side& side) {
+  const int64_t b = local_slice(mesh, grid).extent[0];
+  const int64_t s = is_behind_cache(side) ? 1 : std::ssize(local_positions(mesh, grid));
+  KUAFU_CHECK(x.dim() == 3 && x.size(0) == b && x.size(1) == s, "tokens of shape ",
+              to_string(shape_of(x)), "; allowed: (", b, ", ", s, ", hidden), all tokens of ", b,
+              " samples");
+}
+
 }  // namespace
 
 Tensor wanted_rows(const Context& context, const Tensor& x, const Side& side) {
-  if (!has_whole_sequences(context) || x.size(1) == 1) return x;
   const TokenGrid grid = side.grid(context.activation(Stream::kOuter));
+  require_tokens(context.mesh, x, grid, side);
+  if (!has_whole_sequences(context) || x.size(1) == 1) return x;
   const int64_t first = side.first_sample + local_slice(context.mesh, grid).offset[0];
   Tensors rows;
   for (int64_t b = 0; b < x.size(0); ++b) {

@@ -79,6 +79,11 @@ bool has_type(const Json& value, FieldType type, int64_t ranks) {
   return false;
 }
 
+bool is_below_zero(const Json& value) {
+  if (value.is_array()) return std::any_of(value.begin(), value.end(), is_below_zero);
+  return value.is_number() && value < 0;
+}
+
 /// Walks one document along the field table and collects what is wrong.
 class Checker {
  public:
@@ -129,6 +134,8 @@ class Checker {
       problems_.push_back(
           text(path, ": expected ", describe(field.type), field.is_nullable ? " or null" : "",
                ranks_ < 0 ? "" : text(" (", ranks_, " ranks)"), ", found ", shown(value)));
+    } else if (field.unit == "s" && is_below_zero(value)) {
+      problems_.push_back(text(path, ": expected no time below 0, found ", shown(value)));
     }
   }
 

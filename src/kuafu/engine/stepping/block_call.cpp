@@ -2,7 +2,10 @@
 #include "kuafu/engine/stepping/block_call.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <string>
+#include <typeinfo>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -14,8 +17,8 @@ namespace kuafu {
 namespace {
 
 std::string name_of(const Model& model, size_t index) {
-  return text("block '", model.blocks[index]->name(), "' (", index + 1, " of ", model.blocks.size(),
-              ")");
+  return text(model.origin, model.origin.empty() ? "" : ": ", "block '",
+              model.blocks[index]->name(), "' (", index + 1, " of ", model.blocks.size(), ")");
 }
 
 void check(const Model& model, size_t index, const Flow& out) {
@@ -69,6 +72,15 @@ void run_of_block(const Model& model, size_t index, const char* part,
     const std::string words = plain_words(e);
     if (words.find("can't allocate memory") != std::string::npos) throw;
     throw Error(text(name_of(model, index), part, ": ", words));
+  } catch (const std::exception& e) {
+    if (typeid(e) == typeid(ConfigError))
+      throw ConfigError(text(name_of(model, index), part, ": ", e.what()));
+    const bool is_told =
+        dynamic_cast<const Error*>(&e) != nullptr || dynamic_cast<const std::bad_alloc*>(&e);
+    if (is_told) throw;
+    throw Error(text(name_of(model, index), part, " threw: ", e.what()));
+  } catch (...) {
+    throw Error(text(name_of(model, index), part, " threw something that is no std::exception"));
   }
 }
 
