@@ -18,15 +18,19 @@ constexpr int64_t kAhead = 512;  // f32 between a request and its use
 
 volatile float kept_sum = 0;  // of passes that write nothing
 
-/// The elements begin .. end - 1 of W written and R read streams.
+/// The elements begin .. end - 1 of W written and R read streams. `distance` of a sum: it asks for what it reads
+/// so many elements later; 0: for nothing.
 template <int W, int R>
-KUAFU_INLINE void part(const Pass& s, int64_t begin, int64_t end) {
+KUAFU_INLINE void part(const Pass& s, int64_t begin, int64_t end, int64_t distance = 0) {
   const float* __restrict r0 = s.read[0];
   const float* __restrict r1 = s.read[R > 1 ? 1 : 0];
   if constexpr (W == 0) {
     float sums[32] = {};
     int64_t i = begin;
     for (; i + 32 <= end; i += 32) {
+      for (int64_t at = i + distance; distance > 0 && at < i + distance + 32; at += kLine) {
+        for (int k = 0; k < R; ++k) __builtin_prefetch(s.read[k] + at);
+      }
       for (int64_t j = 0; j < 32; ++j) sums[j] += R > 1 ? r0[i + j] + r1[i + j] : r0[i + j];
     }
     for (; i < end; ++i) sums[0] += R > 1 ? r0[i] + r1[i] : r0[i];
@@ -61,7 +65,8 @@ KUAFU_INLINE void in_blocks(const Pass& s, int64_t block) {
 
 template <int W, int R, bool kOwnsReads = false>
 KUAFU_INLINE void asking(const Pass& s, int64_t distance) {
-  constexpr int64_t kStride = (W == 0 ? 16 : 2) * kLine;  // a sum ends with each part
+  if constexpr (W == 0) return part<W, R>(s, 0, s.count, distance);  // it ends with each part
+  constexpr int64_t kStride = 2 * kLine;
   int64_t i = 0;
   for (; i + distance + kStride <= s.count; i += kStride) {
     for (int64_t at = i + distance; at < i + distance + kStride; at += kLine) {

@@ -45,7 +45,7 @@ __attribute__((target("avx2"))) double sum_of_squares_avx2(const float* x, int64
   __m256d partial[kRegisters] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    if (kSumAsksAhead) __builtin_prefetch(x + i + kAhead);
+    if (kAsksAhead) __builtin_prefetch(x + i + kSumAhead);
     for (int k = 0; k < kRegisters; ++k) {
       const __m256d wide = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * k));
       partial[k] = _mm256_add_pd(partial[k], _mm256_mul_pd(wide, wide));

@@ -42,9 +42,9 @@ KUAFU_INLINE Block block_at(const LayerRun& run, int64_t begin) {
 /// fifth longer (LAMB's first pass at 0.76 of the limit of memory, 0.95 like this). Those of y follow
 /// kBehind elements later: roots and quotients of a step are not done when the next one begins, and a sum
 /// that waits for them fills the processor's window (an EPYC's first pass of LAMB in cache: 0.57 ns an
-/// element, 0.46 like this). Before each step it asks for what the next block will read of the streams
-/// `next`. No further: streams begin at the same place of a page, and more blocks of four of them than one
-/// and the next are more than the first cache has ways for.
+/// element, 0.46 like this). Before each step it asks for what a later one will read of the streams
+/// `next`. On Intel's cores of the next block and no further: streams begin at the same place of a page, and
+/// more blocks of four of them than one and the next are more than the first cache has ways for.
 template <class T, class Make, class... Next>
 KUAFU_INLINE void add_squares(const Block& b, const Make& make, const T* x, const T* y,
                               double* sums, const Next*... next) {
@@ -53,7 +53,8 @@ KUAFU_INLINE void add_squares(const Block& b, const Make& make, const T* x, cons
   int64_t i = 0;
   for (; i + kStep <= b.count; i += kStep) {
     for (int64_t line = i; kAsksAhead && line < i + kStep; line += kLanes) {
-      (__builtin_prefetch(next + b.begin + kBlock + line), ...);  // beyond the end it does nothing
+      (__builtin_prefetch(next + b.begin + kLayerAhead + line),
+       ...);  // beyond the end it does nothing
     }
     of_x.add(x +
              i);  // before `make` writes at the same place of other pages: a read behind that waits
