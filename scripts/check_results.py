@@ -26,6 +26,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "baselines" / "pytorch"))
+
+import compare
+
 TRAINS_NOT = '"trains": false'
 MACHINE = ("host", "system", "cpu_model", "cores", "memory_bytes")
 
@@ -169,6 +173,15 @@ def verdict_problems(rule, value):
             return
 
 
+def loss_problems(rule, value):
+    """Losses of several sides of one training, held to the tolerance of now: the file's own may have been wider."""
+    settings = value["settings"]
+    allowed = compare.tolerance_of(settings["layers"], settings["hidden"])
+    for side, apart in values_at(value, rule["losses"])[0].items():
+        if not apart <= allowed:
+            yield f"losses of {side} are {apart:.2g} apart; accepted: {allowed:.2g} (baselines/pytorch/compare.py)"
+
+
 def share_problems(rule, value):
     """Of a rule of `shares`: the part of the values among some words that are some of these."""
     found = [v for v in values_at(value, rule["values"]) if v in rule["among"]]
@@ -228,6 +241,8 @@ def data_problems(name, index, root, history):
     for rule in index.get("trains", []):
         if fnmatch.fnmatch(name, rule["file"]):
             yield from verdict_problems(rule, value)
+            if "losses" in rule:
+                yield from loss_problems(rule, value)
     if kind_of(name, index)[0] == "trains nothing" and not any(isinstance(part, dict) and part.get("trains") is False for part in said):
         yield f"does not say {TRAINS_NOT}, and results/index.toml says that it trains nothing"
     for rule in index.get("shares", []):

@@ -214,7 +214,7 @@ def memory(run):
                              edgecolor=[views.bar_edge(case, color) for _, case in here])
             left = [a + b for a, b in zip(left, widths)]
         peaks = [(p / views.MIB, y) for y, case in here for p in case.peaks if p is not None]
-        axes[index].plot([p for p, _ in peaks], [y for _, y in peaks], linestyle="none", marker="|", markersize=7,
+        axes[index].plot([p for p, _ in peaks], [y for _, y in peaks], clip_on=False, linestyle="none", marker="|", markersize=7,
                          color=style.INK, markeredgewidth=0.9)
     figure.supxlabel("peak memory of a rank (MiB)", fontsize=8.5)
     handles = [Patch(color=color, label=category) for category, color in colors.items()]

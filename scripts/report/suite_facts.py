@@ -42,7 +42,8 @@ def ordered(run, facts):
     """The run with its cases in the suite's order; cases that the suite has not come last."""
     if facts is None:
         return run
-    if "references" not in facts:
+    run.notes.extend(facts.get("notes", []))
+    if "references" not in facts and facts.keys() != {"notes"}:
         run.notes.append(UNKNOWN)
     places = {case_id: i for i, case_id in enumerate(facts.get("order", []))}
     columns, claims, figures = derived.of(facts)

@@ -2,6 +2,7 @@
 """The report as plain text, 80 to 120 columns: for a terminal and for logs."""
 
 import shutil
+import statistics
 import textwrap
 
 import cards
@@ -155,7 +156,7 @@ def _ratios(runs, labels, columns):
             lines.append(wrapped(f"{label}: no case that was timed on both sides and refuted on neither", columns, "  "))
             continue
         lines.append(wrapped(f"{label}: {len(mine)} cases, {mine[0].speed:.3g} to {mine[-1].speed:.3g}, median "
-                             f"{mine[len(mine) // 2].speed:.3g}", columns, "  "))
+                             f"{statistics.median(r.speed for r in mine):.3g}", columns, "  "))
         ends = mine if len(mine) <= 2 * CHANGES else mine[:CHANGES] + mine[-CHANGES:]
         for r in ends:
             within = f"  ({r.speed_interval[0]:.3g} to {r.speed_interval[1]:.3g})" if r.speed_interval else ""

@@ -89,7 +89,8 @@ class Fault : public testing::TestWithParam<World> {
 
 TEST_P(Fault, ExceptionOfARankIsTheReason) {
   const Ran ran = run("1d-throw", {"--set", "train.validate_every=1"});
-  expect_cause(ran, "rank 1: the scheme gives up");
+  expect_cause(ran, "rank 1: parallel.tensor.mode = \"1d-throw\", a plug-in's: block 'blocks.");
+  expect_cause(ran, " threw: the scheme gives up");
   expect_first_step(ran.document);
 }
 
@@ -154,7 +155,7 @@ TEST_P(Fault, KilledInAnyPhaseTheRunGoesOnFromItsCheckpoint) {
 // The run is done by then: its numbers stand, without a proof.
 TEST_P(Fault, WhileCertifyingCostsNoResults) {
   for (const auto& [mode, cause] : std::vector<std::pair<std::string, std::string>>{
-           {"1d-throw-certifying", "rank 1: the scheme gives up"},
+           {"1d-throw-certifying", " threw: the scheme gives up"},
            {"1d-exit-certifying", "rank 1 "},
            {"1d-kill-certifying", ""}}) {
     Arguments more = {"--certify", "--plugin", tests::built("plugins/faults.so")};

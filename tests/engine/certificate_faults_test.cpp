@@ -248,6 +248,19 @@ TEST(CertificateOfAWrongScheme, TellsSumsOfHalfPrecisionByTheFactorOfTheirType) 
   }
 }
 
+// Bounds are widest in first steps, where the later ones of a longer run make up for it.
+TEST(CertificateOfAWrongScheme, TellsSumsOfHalfPrecisionInOneStepByALittleMore) {
+  for (const auto& [type, factor] : {std::pair{"f16", 1.03}, {"bf16", 1.3}}) {
+    for (const Wrong& wrong :
+         {Wrong{.forward = factor}, Wrong{.input_grad = factor}, Wrong{.weight_grad = factor}}) {
+      const Overrides one = {
+          {"model.dtype", type}, {"train.loss_scale", "1024"}, {"train.steps", "1"}};
+      const Certificate c = certificate_of(wrong, one);
+      EXPECT_FALSE(c.native.gradient.holds()) << type << c.native.describe();
+    }
+  }
+}
+
 /// One step of one rank, to be checked with something wrong in it.
 class OneStep {
  public:

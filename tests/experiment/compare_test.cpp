@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/experiment/compare.h"
+#include "kuafu/experiment/summary.h"
 
 #include <gtest/gtest.h>
 
@@ -439,6 +440,25 @@ TEST(Compare, FindsNothingSlowerInTheSameProgramOfOtherRounds) {
       EXPECT_LE(num_false_verdicts(scatter, more, fewer), 18)
           << scatter << ", " << more << ":" << fewer;
     }
+  }
+}
+
+TEST(Compare, SaysThatSidesRanWithTwoBuildsOfAPlugIn) {
+  const auto side = [](const char* hash) {
+    return Results{"side", {{"case", "a", clean_document(), Json(), Json{{"libmine.so", hash}}}}};
+  };
+  EXPECT_EQ(compare(side("1"), side("1")).notes.size() + 1,
+            compare(side("1"), side("2")).notes.size());
+  RunRecord record;
+  for (const char* hash : {"1", "2", "2"}) {
+    Json line = test::sample_case(text("case ", record.cases.size()), clean_document());
+    line["plugins"] = {{"libmine.so", hash}};
+    record.cases.push_back(line);
+    const std::vector<std::string> notes = notes_of_builds(record);
+    EXPECT_EQ(notes.size(), record.cases.size() == 1 ? 0U : 1U);
+    if (record.cases.size() < 3) continue;
+    EXPECT_NE(notes[0].find("2 builds of the plug-in libmine.so"), std::string::npos) << notes[0];
+    EXPECT_NE(notes[0].find("2: 2 cases, "), std::string::npos) << notes[0];
   }
 }
 

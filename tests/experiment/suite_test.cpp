@@ -98,6 +98,12 @@ TEST(Suite, LeavesOutWhatASkipNames) {
        "\"size\" may be parallel.pipeline.size or parallel.tensor.size; name it in full"});
 }
 
+TEST(Suite, RefusesTwoRowsOfOneName) {
+  const std::string row = "[[strategy]]\nname = \"one\"\ntrain.batch = ";
+  expect_suite_error(kSuiteHead + row + "8\n" + row + "16\n",
+                     {"s.toml:7: [[strategy]]: the row of line 4 is named \"one\" too"});
+}
+
 TEST(Suite, AddsExtraCasesByTheNamesOfRows) {
   const Suite suite = parse_suite(kSuiteHead + R"(
 [[strategy]]

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <tuple>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/dataset/no_data.h"
+#include "kuafu/generation/embedding.h"
 #include "kuafu/generation/fit.h"
+#include "kuafu/generation/perplexity.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/states/tiers.h"
 #include "tests/generation/support.h"
@@ -258,6 +261,139 @@ TEST(TieredGeneration, KeepsKeysAndValuesOnTheHost) {
   EXPECT_EQ(far.cache_in[0], (6 * later + 1) * rows * held);
   EXPECT_EQ(far.cache_out[0], 6 * rows * (held + later));
   EXPECT_LE(away.need(), here.need() - 3 * rows * held);
+}
+
+/// What the forwards of a text left behind.
+struct Forwards {
+  double nats = 0;
+  std::vector<std::vector<double>> vectors = {};
+  std::vector<int64_t> loaded = {}, peaks = {};  ///< bytes by rank
+};
+
+constexpr int64_t kTexts = 30;  // so that three forwards of twelve samples follow each other
+
+/// Texts of 3, 7 and 12 tokens; all of 12 where the plan takes no others.
+TextsToEmbed texts_to_embed(const Plan& plan) {
+  const bool is_shared =
+      plan.parallel.sequence.mode != sequence_modes::kNone || plan.parallel.tensor.mode == "1d-sp";
+  TextsToEmbed what;
+  for (int64_t i = 0; i < kTexts; ++i) {
+    const int64_t tokens = is_shared ? plan.model.sequence : std::array{3, 7, 12}[i % 3];
+    what.texts.emplace_back();
+    for (int64_t s = 0; s < tokens; ++s) what.texts.back().push_back((5 * s + 7 * i) % 31);
+  }
+  return what;
+}
+
+Plan plan_of_forwards(const tests::Family& family) {
+  const Plan plan = tests::plan_of(family);
+  return plan.model.is_causal() ? plan_of_generation(plan) : plan_of_embedding(plan);
+}
+
+/// Foretells a text by a plan that is causal, or embeds some, under tiers whose policy may play.
+Forwards forwards_within(Plan plan, std::optional<int64_t> bytes, bool is_foretold = true) {
+  plan.memory.device = bytes;
+  const Registries registries = builtin_registries();
+  const auto n = static_cast<size_t>(num_ranks(plan));
+  Forwards made{.loaded = std::vector<int64_t>(n), .peaks = std::vector<int64_t>(n)};
+  const TextsToEmbed what = texts_to_embed(plan);
+  std::vector<int64_t> text;
+  for (int64_t i = 0; i < 4 * plan.train.batch * plan.model.sequence; ++i) {
+    text.push_back((5 * i * i + 3 * i + 1) % plan.model.vocab);
+  }
+  const bool is_disk = plan.memory.has_disk();
+  tests::run_ranks(static_cast<int>(n), [&](Communicator& world) {
+    const auto r = static_cast<size_t>(world.rank());
+    RankBook book = device_book(plan, world.rank(), compute_device());
+    const BookScope booked(&book);
+    const NoData none(plan.model);
+    Engine engine(plan, registries, world, none,
+                  {.trains = false, .has_parameters_on_disk = is_disk});
+    if (plan.model.is_causal()) {
+      if (is_foretold) foretell_windows(engine, registries, world.rank(), is_disk);
+      const double nats = perplexity_of(engine, world, text, plan.model.sequence).nats;
+      if (r == 0) made.nats = nats;
+    } else {
+      if (is_foretold) {
+        foretell_embedding(engine, registries, world.rank(), is_disk, plan.model.sequence);
+      }
+      const Embedded all = embed(engine, world, what);
+      if (r == 0) made.vectors = all.vectors;
+    }
+    made.loaded[r] = engine.loaded().value_or(0);
+    made.peaks[r] = book.peak();
+  });
+  return made;
+}
+
+/// The least bytes, to 2 % of them, in which each forward from an empty device runs.
+int64_t need_of(const Plan& plan) {
+  int64_t fails = 1, holds = int64_t{1} << 22;
+  while (holds - fails > holds / 50) {
+    const int64_t middle = fails + (holds - fails) / 2;
+    try {
+      forwards_within(plan, middle, /*is_foretold=*/false);
+      holds = middle;
+    } catch (const OutOfMemory&) {
+      fails = middle;
+    }
+  }
+  return holds;
+}
+
+/// Perplexity and embeddings: the policy plays their forwards, which stay what they are.
+TEST(TieredForwards, AreThoseWithoutTiersUnderEveryPolicyWithinTheirBudget) {
+  using namespace tests::keys;  // NOLINT: the rows below are a table
+  const Overrides twelve = {{"train.batch", "12"}};
+  const Overrides bert = both(twelve, {{"model.kind", "bert"}});
+  const std::vector<Overrides> bases = {twelve,
+                                        both(twelve, tensor("1d", "2")),
+                                        both(twelve, stages()),
+                                        both(twelve, replicas("3", "3")),
+                                        both(twelve, sequence("ring", "2")),
+                                        bert,
+                                        both(bert, tensor("2d", "4")),
+                                        both(bert, stages())};
+  size_t tried = 0;
+  for (const Overrides& base : bases) {
+    const auto plan_of = [&](const Overrides& more) {
+      const tests::Family family{"", both(base, more)};
+      return plan_of_forwards(family);
+    };
+    const Forwards plain = forwards_within(plan_of({}), {});
+    const int64_t need = need_of(plan_of(tiers({}, "host", {{"memory.prefetch", "0"}}).overrides));
+    for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
+      for (const char* ahead : {"0", "2"}) {
+        SCOPED_TRACE(testing::Message() << tried << " " << policy << ", prefetch " << ahead);
+        const Plan plan =
+            plan_of(both(tiers({}, policy, tried++ % 4 == 3 ? kOnDisk : Overrides{}).overrides,
+                         {{"memory.prefetch", ahead}}));
+        for (const int64_t budget : {need, need + need / 4}) {
+          const Forwards made = forwards_within(plan, budget);
+          EXPECT_EQ(made.nats, plain.nats);
+          EXPECT_EQ(made.vectors, plain.vectors);
+          for (const int64_t peak : made.peaks) EXPECT_LE(peak, budget);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(tried, 80U);
+}
+
+/// What stays does not come again.
+TEST(TieredForwards, LoadWhatStaysOnce) {
+  for (const char* kind : {"gpt", "bert"}) {
+    const auto loaded = [&](const char* share, bool is_foretold) {
+      const Overrides keys = {
+          {"model.kind", kind}, {"train.batch", "12"}, {"memory.static_share", share}};
+      const Plan plan = plan_of_forwards(tiers(keys, "static"));
+      return forwards_within(plan, int64_t{1} << 30, is_foretold).loaded[0];
+    };
+    const int64_t each = loaded("1", false), all = loaded("1", true);
+    EXPECT_GT(each, 2 * all) << kind;
+    EXPECT_GT(loaded("0.5", true), all) << kind;
+    EXPECT_LT(loaded("0.5", true), each) << kind;
+  }
 }
 
 }  // namespace

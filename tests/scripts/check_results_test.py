@@ -123,6 +123,15 @@ class Rule(Tree):
         self.trained["rows"] = []
         self.refused("no case at 'rows'")
 
+    def test_losses_further_apart_than_now_allowed(self):
+        self.index = INDEX.replace('file = "trained.json"\n', 'file = "trained.json"\nlosses = "compared.losses"\n', 1)
+        allowed = check_results.compare.tolerance_of(4, 256)
+        self.trained |= {"settings": {"layers": 4, "hidden": 256}, "compared": {"losses": {"peer": 0.9 * allowed}}}
+        self.assertEqual(self.problems(), [])
+        for apart in (1.1 * allowed, float("nan")):
+            self.trained["compared"]["losses"]["peer"] = apart
+            self.refused("trained.json: losses of peer are")
+
     def test_a_certificate_of_a_smaller_model(self):
         self.trained["rows"][0]["certificate"]["level"] = "scaled"
         self.refused("trained.json: case 0: its certificate is of a smaller model (scaled)")

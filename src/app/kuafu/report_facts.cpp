@@ -10,6 +10,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/claims.h"
 #include "kuafu/experiment/references.h"
+#include "kuafu/experiment/summary.h"
 
 namespace kuafu {
 namespace {
@@ -42,6 +43,8 @@ Json report_facts(const RunRecord& record, const Suite* suite, bool is_asked,
     facts = {{"order", order}, {"references", references}};
   }
   if (!derived.is_empty()) facts["derived"] = derived_json(Rows(derived, record, suite));
+  const std::vector<std::string> notes = notes_of_builds(record);
+  if (!notes.empty()) facts["notes"] = notes;
   return facts;
 }
 

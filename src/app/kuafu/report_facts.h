@@ -9,7 +9,7 @@
 namespace kuafu {
 
 /// What the report's script does not compute from a record: the order of the suite's cases, what its
-/// references, columns, claims and figures are worth. They are the suite's where `is_asked` (its file
+/// references, columns, claims and figures are worth, and notes. They are the suite's where `is_asked` (its file
 /// was given), else the record's own, else the suite's. Null where there is nothing. `folder` is for
 /// messages.
 Json report_facts(const RunRecord& record, const Suite* suite, bool is_asked,

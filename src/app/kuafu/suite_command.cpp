@@ -221,6 +221,7 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   const std::string claims = claim_text(check_claims(rows));
   if (!claims.empty()) std::cout << "\nClaims:\n" << claims;
   for (const auto& note : empty_columns(rows)) std::cerr << note << "\n";
+  for (const auto& note : notes_of_builds(runner.record())) std::cerr << note << "\n";
   bool is_bad = false, is_all_written = true;
   if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
   for (const auto& reference : references) is_bad = is_bad || !reference.broken.empty();

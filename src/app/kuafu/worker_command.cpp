@@ -65,13 +65,15 @@ int64_t own_ranks(const WorkerCall& call) {
     const Overrides overrides = split_pairs(call.sets, "--set");
     ranks = num_ranks(resolve(load_plan(call.plan, modes, overrides), 0, modes));
   } catch (const ConfigError&) {
-    if (!call.plugins.empty()) ranks = kMostUnasked + 1;
+    KUAFU_REQUIRE(call.plugins.empty(), "--world mpi: ", call.plan,
+                  " has what only its plug-in knows, which is not loaded before its ranks start: "
+                  "say how many with --ranks N, or start them yourself: mpirun -n N kuafu run ",
+                  call.plan);
   }
-  KUAFU_REQUIRE(
-      ranks <= kMostUnasked, "--world mpi: more than ", kMostUnasked,
-      " ranks, or a plan that only its plug-in knows: say how many with --ranks N, or start "
-      "the ranks yourself: mpirun -n N kuafu run ",
-      call.plan);
+  KUAFU_REQUIRE(ranks <= kMostUnasked, "--world mpi: more than ", kMostUnasked,
+                " ranks: say how many with --ranks N, or start "
+                "the ranks yourself: mpirun -n N kuafu run ",
+                call.plan);
   return ranks;
 }
 

@@ -102,8 +102,8 @@ CrashReport::~CrashReport() {
 }
 
 void note_under_way(const std::string& what) {
-  // A handler may read the one before while the next is made.
-  static std::array<std::string, 2> kept;
+  // A handler may read the one before while the next is made, and behind the destructors of an exit().
+  static auto& kept = *new std::array<std::string, 2>;
   static size_t next = 0;
   kept[next] = " in the middle of: " + what;
   under_way = kept[next].c_str();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exit() runs the handler that is registered here, on the thread that called it; _exit() and _Exit() run
-// nothing, so the program has its own, which plug-ins and libraries find before the C library's.
+// exit() runs destructors and then the handler that is registered here, on the thread that called it, while
+// other ranks compute with what is destroyed; _exit() and _Exit() run nothing. So the program has its own of
+// all three, which plug-ins and libraries find before the C library's.
 
 #include "app/worker/early_exit.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -97,6 +99,13 @@ void work_for_rank_0() { rank_of_thread = 0; }
 void end_process(int code) { leave(code); }
 
 }  // namespace kuafu
+
+extern "C" [[noreturn]] void exit(int status) {
+  kuafu::note_exit("exit", status);
+  const auto real = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_NEXT, "exit"));
+  if (real != nullptr) real(status);
+  kuafu::leave(status);
+}
 
 extern "C" [[noreturn]] void _exit(int status) {
   kuafu::note_exit("_exit", status);

@@ -62,6 +62,9 @@ class EmbedRun final : public ForwardCommand {
 
   void forward(Engine& engine, Communicator& world) override {
     TextsToEmbed what = what_;
+    int64_t longest = 1;
+    for (const auto& tokens : what.texts) longest = std::max(longest, std::ssize(tokens));
+    foretell_embedding(engine, registries_, world.rank(), has_weights_on_disk(), longest);
     const auto began = EmbedClock::now();
     auto told = began;
     what.on_batch = [&](size_t done) {

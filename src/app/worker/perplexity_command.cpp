@@ -59,6 +59,7 @@ class PerplexityRun final : public ForwardCommand {
 
   void forward(Engine& engine, Communicator& world) override {
     require_causal(engine, world);
+    foretell_windows(engine, registries_, world.rank(), has_weights_on_disk());
     const auto began = Clock::now();
     auto told = began;
     const auto on_batch = [&](const Perplexity& so_far, int64_t windows) {

@@ -129,11 +129,12 @@ class Engine {
   std::unique_ptr<CacheHome> make_cache_home();
   /// Bytes of keys and values that came from there, and that went there, so far.
   std::pair<int64_t, int64_t> cache_moves() const;
-  /// Tiers play the forwards of logits(), but for the first ones of caches, by the policy of the plan from
-  /// now on. `in_use`: what seen_in_use() said of one like them, or of one that needs as much everywhere.
+  /// Tiers play the forwards of logits(), but for the first ones of caches, of surprisal() and of
+  /// last_input() by the policy of the plan from now on. `in_use`: what seen_in_use() said of one like
+  /// them, or of one that needs as much everywhere.
   void foretell_alike(std::vector<int64_t> in_use);
-  /// Bytes in use on the device beside the parameters in each moment of the last logits(); none without
-  /// tiers, or where it was the first of a cache or foretold.
+  /// Bytes in use on the device beside the parameters in each moment of the last of those forwards; none
+  /// without tiers, or where it was foretold.
   std::vector<int64_t> seen_in_use();
 
   /// Forward of a batch as logits() takes it, with targets: the sum of -log p of those that are not -1,

@@ -35,6 +35,33 @@ std::string why_routes_differ(const ModelPlan& model) {
   return model.random_second ? "model.random_second draws by the place in a whole sequence" : "";
 }
 
+/// While it lives, forwards are of those that foretell_alike() is about. `tiers`: null where there are
+/// none.
+class AlikeScope {
+ public:
+  explicit AlikeScope(Tiers* tiers, bool is_alike = true) : tiers_(tiers) {
+    if (tiers_ != nullptr) tiers_->set_alike(is_alike);
+  }
+  ~AlikeScope() {
+    if (tiers_ != nullptr) tiers_->set_alike(false);
+  }
+  AlikeScope(const AlikeScope&) = delete;
+  AlikeScope& operator=(const AlikeScope&) = delete;
+
+ private:
+  Tiers* tiers_;
+};
+
+/// What gather_boxes() has on rank 0 of (rows, width) numbers on meta tensors: what one rank sends, at
+/// most all, the whole, and a row on its way; elsewhere the `mine` numbers that it sends, and undefined.
+Tensor gathered_on_meta(int64_t rows, int64_t width, int64_t mine, bool is_first, DType dtype) {
+  const at::TensorOptions options = at::TensorOptions(at::kMeta).dtype(scalar_type(dtype));
+  const Tensor sent = at::empty({is_first ? rows * width : mine}, options);
+  if (!is_first) return {};
+  const Tensor whole = at::empty({rows, width}, options), row = at::empty({width}, options);
+  return whole;
+}
+
 }  // namespace
 
 std::unique_ptr<CacheHome> Engine::make_cache_home() {
@@ -72,6 +99,7 @@ double Engine::surprisal(const Tokens& batch) {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
   s.micro_batches.use_given(batch);
+  const AlikeScope alike(s.store->tiers());
   return s.global_loss(s.run(s.validation_row, false));
 }
 
@@ -131,8 +159,17 @@ Tensor Engine::last_input(const Tokens& batch) {
     for (const auto& stage : s.stages) stage->set_sequence(sequence);
   };
   if (!is_whole) stages_take(batch.sequence);
-  s.run(s.validation_row, false);
+  {
+    const AlikeScope alike(s.store->tiers());
+    s.run(s.validation_row, false);
+  }
   if (!is_whole) stages_take(model.sequence);
+  if (s.options.device.is_meta()) {
+    int64_t numbers = 0;
+    for (const KeptFlows::FlowPiece& p : kept.pieces()) numbers += p.data.numel();
+    return gathered_on_meta(batch.samples, batch.sequence * model.hidden, numbers,
+                            s.world.rank() == 0, model.dtype);
+  }
   std::vector<Box> mine;
   for (const KeptFlows::FlowPiece& p : kept.pieces()) {
     mine.push_back({.name = p.block,
@@ -168,10 +205,10 @@ Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions
     for (const auto& stage : s.stages) stage->set_sequence(sequence);
   };
   if (cache != nullptr) stages_take(batch.sequence);
-  Tiers* tiers = s.store->tiers();
-  if (tiers != nullptr) tiers->set_alike(cache == nullptr || cache->is_filled());
-  s.run(s.validation_row, false);
-  if (tiers != nullptr) tiers->set_alike(false);
+  {
+    const AlikeScope alike(s.store->tiers(), cache == nullptr || cache->is_filled());
+    s.run(s.validation_row, false);
+  }
   if (cache != nullptr) {
     stages_take(s.plan.model.sequence);
     cache->set_filled();
@@ -182,14 +219,9 @@ Tensor Engine::logits(const Tokens& batch, const std::vector<int64_t>& positions
       mine += row.values.numel();
       width = row.width;  // with padding
     }
-    const at::TensorOptions options =
-        at::TensorOptions(at::kMeta).dtype(scalar_type(s.plan.model.dtype));
-    // As gather_boxes() has them: what one rank sends, at most all, the whole, and a row on its way.
-    const bool is_first = s.world.rank() == 0;
-    const Tensor sent = at::empty({is_first ? samples * width : mine}, options);
-    if (!is_first) return {};
-    const Tensor whole = at::empty({samples, width}, options), row = at::empty({width}, options);
-    return whole.narrow(1, 0, vocab);
+    const Tensor whole =
+        gathered_on_meta(samples, width, mine, s.world.rank() == 0, s.plan.model.dtype);
+    return whole.defined() ? whole.narrow(1, 0, vocab) : whole;
   }
   std::vector<Box> mine;
   for (const LogitRow& row : inference.rows) {

@@ -120,6 +120,12 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
     collect("plan", value_at(da, "plan"), value_at(db, "plan"), c.differences);
   }
   judge_certificates(da, db, c);
+  for (const auto& [name, hash] : a.plugins.items()) {
+    const Json other = b.plugins.is_object() ? b.plugins.value(name, hash) : hash;
+    if (other == hash) continue;
+    notes.insert(text("A and B ran with two builds of the plug-in ", name, " (", hash.dump(),
+                      " and ", other.dump(), "): what differs may be its code"));
+  }
   const bool knows_data = data_hash(da).empty() == data_hash(db).empty();
   if (reads_other_data(da, db)) {
     collect("data.hash", data_hash(da), data_hash(db), c.differences);

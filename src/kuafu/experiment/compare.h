@@ -18,6 +18,7 @@ struct Result {
   std::string case_id;  ///< empty for a lone document
   Json document;        ///< with the step time of all its rounds
   Json settings;        ///< what distinguishes it in its suite; null for a lone document
+  Json plugins = {};    ///< {file name: hash} of those it ran with; null where it names none
 };
 
 /// Results read from a folder, a run.jsonl or one document.

@@ -126,6 +126,12 @@ class Checker {
     if (!name.starts_with("plan.") && path_problem(name).empty()) return not_single(name);
     std::vector<std::string> known = columns_;
     known.insert(known.end(), names_.begin(), names_.end());
+    for (const std::string& whole : known) {
+      const bool is_begin = whole.size() > name.size() && whole.starts_with(name);
+      if (!is_begin || (whole[name.size()] != '-' && whole[name.size()] != ' ')) continue;
+      return text("no ", in_quotes(name), " is known here; if it is the begin of ",
+                  in_quotes(whole), ", write that between backticks: `", whole, "`");
+    }
     for (const FieldDoc& field : document_fields()) {
       known.push_back(field.path);
       if (!is_list(field)) continue;

@@ -23,7 +23,7 @@ Result lone_document(const std::string& path) {
   }
   const auto problems = document_problems(document);
   KUAFU_REQUIRE(problems.empty(), path, ": not a document of docs/record.md: ", problems.front());
-  return {std::filesystem::path(path).filename().string(), "", document, nullptr};
+  return {std::filesystem::path(path).filename().string(), "", document, nullptr, nullptr};
 }
 
 /// A setting by its whole name or last word, `name`, `case_id`, or a plan key.
@@ -56,7 +56,7 @@ Results load_results(const std::string& path) {
   const RunRecord record = load_record(file);
   for (const Json& line : record.cases) {
     results.cases.push_back({line["name"].get<std::string>(), line["case_id"].get<std::string>(),
-                             timed_document(line), line["settings"]});
+                             timed_document(line), line["settings"], value_at(line, "plugins")});
   }
   KUAFU_REQUIRE(!results.cases.empty(), file, ": has no finished case");
   return results;

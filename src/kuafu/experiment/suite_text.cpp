@@ -141,6 +141,13 @@ class Reader : private SuiteValues {
       SweepAxis axis{name, {}, {}, value.items.front().line};
       for (const auto& item : value.items) {
         axis.bundles.push_back(bundle(item, name, Name::kNeeded));
+        const Bundle& row = axis.bundles.back();
+        for (const Bundle& other : axis.bundles) {
+          KUAFU_REQUIRE(&other == &row || other.name != row.name, suite_.origin, ":", row.line,
+                        ": [[", name, "]]: the row of line ", other.line, " is named ",
+                        in_quotes(row.name), " too; formulas, filters and figures tell rows by ",
+                        "their names: give it another, or its keys lists of values");
+        }
         for (const SweptKey& choice : axis.bundles.back().choices) {
           suite_.derived.row_keys[name].insert(choice.key);
         }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/experiment/rounds.h"
@@ -272,6 +273,31 @@ std::string status_counts(const std::vector<Json>& lines) {
     if (counts[status] > 0) out += text(out.empty() ? "" : ", ", counts[status], " ", status);
   }
   return out.empty() ? "no case" : out;
+}
+
+std::vector<std::string> notes_of_builds(const RunRecord& record) {
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> names;  // plug-in, build
+  for (const Json& line : record.cases) {
+    const Json plugins = value_at(line, "plugins");
+    if (!plugins.is_object()) continue;
+    for (const auto& [plugin, hash] : plugins.items()) {
+      names[plugin][hash.get<std::string>()].push_back(line["name"].get<std::string>());
+    }
+  }
+  std::vector<std::string> notes;
+  for (const auto& [plugin, builds] : names) {
+    if (builds.size() < 2) continue;
+    std::vector<std::string> told;
+    for (const auto& [hash, cases] : builds) {
+      told.push_back(text(hash, ": ", cases.size(), cases.size() == 1 ? " case, " : " cases, ",
+                          in_quotes(cases.front()), cases.size() > 1 ? ", ..." : ""));
+    }
+    notes.push_back(text("cases ran with ", builds.size(), " builds of the plug-in ", plugin,
+                         ", which claims, ", "columns and figures compare as if they were one (",
+                         join(told, "; "),
+                         "); `kuafu suite` without --filter makes those of older builds again"));
+  }
+  return notes;
 }
 
 }  // namespace kuafu

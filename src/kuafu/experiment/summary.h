@@ -25,4 +25,8 @@ std::string verdict_counts(const std::vector<Json>& lines);
 /// "34 ok, 1 refused, 1 out_of_memory"
 std::string status_counts(const std::vector<Json>& lines);
 
+/// A sentence for each plug-in of which the cases of a record ran with several builds: claims, columns and
+/// figures compare them as if it were one.
+std::vector<std::string> notes_of_builds(const RunRecord& record);
+
 }  // namespace kuafu

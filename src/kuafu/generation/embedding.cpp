@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/generation/meta_rank.h"
 
 namespace kuafu {
 namespace {
@@ -79,6 +80,20 @@ Embedded embed(Engine& engine, Communicator& world, const TextsToEmbed& what) {
     if (made.stopped != 0) break;
   }
   return made;
+}
+
+void foretell_embedding(Engine& engine, const Registries& registries, int rank,
+                        bool has_parameters_on_disk, int64_t longest) {
+  const bool is_whole = longest == engine.plan().model.sequence;
+  if (!is_whole && !engine.why_no_shorter().empty()) return;  // embed() refuses such texts
+  foretell_alike(engine, registries, rank, has_parameters_on_disk, [&](Engine& of_meta) {
+    const int64_t samples = of_meta.plan().train.batch;
+    of_meta.last_input({.inputs = std::vector<int64_t>(static_cast<size_t>(samples * longest)),
+                        .targets = {},
+                        .samples = samples,
+                        .sequence = longest});
+    return of_meta.seen_in_use();
+  });
 }
 
 }  // namespace kuafu

@@ -42,4 +42,8 @@ Plan plan_of_embedding(Plan plan);
 /// model.sequence, and a text is shorter. @pre the engine's plan is one of plan_of_embedding()
 Embedded embed(Engine& engine, Communicator& world, const TextsToEmbed& what);
 
+/// foretell_alike() of its forwards, of texts of at most `longest` tokens.
+void foretell_embedding(Engine& engine, const Registries& registries, int rank,
+                        bool has_parameters_on_disk, int64_t longest);
+
 }  // namespace kuafu

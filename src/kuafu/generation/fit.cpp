@@ -3,9 +3,6 @@
 
 #include <algorithm>
 
-#include <c10/util/Exception.h>
-
-#include "kuafu/base/trace.h"
 #include "kuafu/generation/meta_rank.h"
 #include "kuafu/meter/book.h"
 
@@ -61,19 +58,8 @@ void require_fits(const Plan& plan, const Registries& registries, const BatchSiz
 
 void foretell_forwards(Engine& engine, const Registries& registries, int rank,
                        const BatchSize& size) {
-  if (!engine.plan().memory.has_tiers() || current_book() == nullptr) return;
-  Plan plan = engine.plan();
-  plan.memory.policy = "host";
-  plan.memory.prefetch = 0;
-  plan.memory.device.reset();  // what fits is decided by what really comes
-  const TraceScope untraced(nullptr);
-  SimulatedWorld world(static_cast<int>(num_ranks(plan)));
-  try {
-    on_meta_rank(
-        plan, registries, world, rank, size.has_weights_on_disk,
-        [&](const MetaRank& alone) { engine.foretell_alike(forwards(alone.engine, size)); });
-  } catch (const c10::Error&) {  // of a plug-in: meta tensors have shapes and no numbers
-  }
+  foretell_alike(engine, registries, rank, size.has_weights_on_disk,
+                 [&](Engine& of_meta) { return forwards(of_meta, size); });
 }
 
 }  // namespace kuafu

@@ -21,9 +21,7 @@ struct BatchSize {
 /// @pre the plan is one of plan_of_generation()
 void require_fits(const Plan& plan, const Registries& registries, const BatchSize& size);
 
-/// Lets the plan's policy of tiers play the forwards behind the first one of a batch, whose weights then
-/// come ahead of their use, or stay: what will be in use beside them is that of meta forwards of the
-/// same rank. Does nothing without tiers, and where nobody keeps books. @pre as require_fits()
+/// foretell_alike() of the forwards behind the first one of a batch. @pre as require_fits()
 void foretell_forwards(Engine& engine, const Registries& registries, int rank,
                        const BatchSize& size);
 

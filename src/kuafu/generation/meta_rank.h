@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kuafu/comm/simulated.h"
 #include "kuafu/engine/engine.h"
@@ -24,5 +25,12 @@ void on_meta_rank(const Plan& plan, const Registries& registries, SimulatedWorld
 /// A forward of so many tokens of each sample, whose logits at `position` are wanted, up to what is
 /// chosen from.
 void meta_forward(Engine& engine, int64_t tokens, int64_t position, KeyValueCache* cache);
+
+/// Lets the plan's policy of tiers play forwards that are alike, whose weights then come ahead of their
+/// use, or stay: what will be in use beside them is what `in_use` says of forwards by the same rank on meta
+/// tensors (Engine::seen_in_use()). Does nothing without tiers, and where nobody keeps books.
+void foretell_alike(Engine& engine, const Registries& registries, int rank,
+                    bool has_parameters_on_disk,
+                    const std::function<std::vector<int64_t>(Engine& of_meta)>& in_use);
 
 }  // namespace kuafu

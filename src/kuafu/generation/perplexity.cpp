@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/generation/meta_rank.h"
 
 namespace kuafu {
 
@@ -58,6 +59,17 @@ Perplexity perplexity_of(
     world.broadcast({&all.stopped, 1, DType::kI64}, 0).wait_host();
   }
   return all;
+}
+
+void foretell_windows(Engine& engine, const Registries& registries, int rank,
+                      bool has_parameters_on_disk) {
+  foretell_alike(engine, registries, rank, has_parameters_on_disk, [](Engine& of_meta) {
+    const int64_t batch = of_meta.plan().train.batch, sequence = of_meta.plan().model.sequence;
+    Tokens windows = window_batch({0, 0}, {0}, 0, batch, sequence);
+    windows.end_token = end_of_documents(of_meta.plan().data);
+    of_meta.surprisal(windows);
+    return of_meta.seen_in_use();
+  });
 }
 
 }  // namespace kuafu

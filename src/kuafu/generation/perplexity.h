@@ -39,4 +39,8 @@ Perplexity perplexity_of(
     Engine& engine, Communicator& world, const std::vector<int64_t>& text, int64_t stride,
     const std::function<int64_t(const Perplexity& so_far, int64_t windows)>& on_batch = {});
 
+/// foretell_alike() of its forwards.
+void foretell_windows(Engine& engine, const Registries& registries, int rank,
+                      bool has_parameters_on_disk);
+
 }  // namespace kuafu

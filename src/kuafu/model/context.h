@@ -121,7 +121,7 @@ struct LossAxes {
 struct Model {
   std::vector<std::unique_ptr<ModelBlock>> blocks;
   LossAxes loss_axes;
-  std::string origin = {};  ///< of a plug-in's: its path and the model's name, for messages
+  std::string origin = {};  ///< which plug-in's code runs in its blocks, for messages
 };
 
 /// Builds a model's shard. Checks every layout, before any communication; makes parameters.

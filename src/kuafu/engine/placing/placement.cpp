@@ -125,6 +125,24 @@ void Placement::connect(Communicator& world, Ledger* ledger) {
   }
 }
 
+/// The modes of a plan that are none of the library's, for messages: `parallel.tensor.mode = "mine", a
+/// plug-in's`. Empty: there is none.
+static std::string modes_of_plugins(const ParallelPlan& parallel) {
+  std::vector<std::string> tensor, found;
+  for (const auto& [name, mode] : builtin_tensor_modes()) tensor.push_back(name);
+  const auto note = [&](const char* key, const std::string& mode,
+                        const std::vector<std::string>& known) {
+    if (std::find(known.begin(), known.end(), mode) != known.end()) return;
+    found.push_back(text(key, " = ", in_quotes(mode), ", a plug-in's"));
+  };
+  note("parallel.tensor.mode", parallel.tensor.mode, tensor);
+  for (const LayerPlan& layers : parallel.layers) {
+    note("parallel.layers: mode", layers.mode, tensor);
+  }
+  note("parallel.sequence.mode", parallel.sequence.mode, builtin_sequence_names());
+  return join(found, "; ");
+}
+
 Model Placement::make_model() const {
   for (const Scheme& scheme : schemes_) {
     // Heads that the scheme itself does not divide are refused by the model.
@@ -134,6 +152,7 @@ Model Placement::make_model() const {
   }
   const BookScope unbooked(nullptr);
   Model model = make_model_(plan_.model, context());
+  if (model.origin.empty()) model.origin = modes_of_plugins(plan_.parallel);
   check_names(model);
   for (const Scheme& scheme : schemes_) check_activations(plan_, *scheme.context, mesh_);
   return model;

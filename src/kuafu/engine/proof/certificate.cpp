@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -31,6 +32,12 @@
 
 namespace kuafu {
 namespace {
+
+/// All digits: of two numbers that differ in the last bits.
+std::string in_full(double number) {
+  std::array<char, 32> digits;
+  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr};
+}
 
 /// The same bits: NaN is equal to none, not to itself.
 bool is_same(double a, double b) {
@@ -289,7 +296,7 @@ class Certification {
       checks_.finish();
       return proof.refute(error.what());
     } catch (const std::exception& error) {
-      why = plain_words(error);
+      why = words_of_oracle(error);
     } catch (...) {
       why = kNoException;
     }
@@ -311,9 +318,10 @@ class Certification {
       // The reference is asked whether it was right to end there.
     } else if (!is_same(timed.loss, e.report.loss) ||
                !is_same(timed.grad_norm, e.report.grad_norm)) {
-      why = text("step ", e.step + 1, " of the run had loss ", timed.loss, " and gradient norm ",
-                 timed.grad_norm, "; made again from the same state: ", e.report.loss, " and ",
-                 e.report.grad_norm);
+      why = text("step ", e.step + 1, " of the run had loss ", in_full(timed.loss),
+                 " and gradient norm ", in_full(timed.grad_norm),
+                 "; made again from the same state: ", in_full(e.report.loss), " and ",
+                 in_full(e.report.grad_norm));
     }
     const std::optional<uint64_t> after = witness.hash_after(e.step);
     if (why.empty() && is_made && after && *after != hash_of(engine)) {

@@ -244,7 +244,7 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
       throw;
     } catch (const std::exception& error) {
       proof.verdict = "not_run";
-      proof.reason = plain_words(error);
+      proof.reason = words_of_oracle(error);
     } catch (...) {
       proof.verdict = "not_run";
       proof.reason = kNoException;

@@ -33,7 +33,7 @@ Proof run_check(const CheckQueue::Check& check, const std::string& told) {
   } catch (const PluginError&) {  // what is certified cannot be trusted either
     throw;
   } catch (const std::exception& error) {
-    part.give_up(plain_words(error));
+    part.give_up(words_of_oracle(error));
   } catch (...) {
     part.give_up(kNoException);
   }

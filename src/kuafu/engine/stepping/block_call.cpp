@@ -80,6 +80,7 @@ void run_of_block(const Model& model, size_t index, const char* part,
     if (is_told) throw;
     throw Error(text(name_of(model, index), part, " threw: ", e.what()));
   } catch (...) {
+    if (model.origin.empty()) throw;  // nobody knows whose it is
     throw Error(text(name_of(model, index), part, " threw something that is no std::exception"));
   }
 }

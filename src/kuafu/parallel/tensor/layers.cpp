@@ -61,7 +61,9 @@ std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid) {
 namespace {
 
 std::string described(const Tensor& t) {
-  return t.defined() ? text(t.scalar_type(), " ", to_string(shape_of(t))) : "no tensor";
+  if (!t.defined()) return "no tensor";
+  return text(t.scalar_type(), " ", to_string(shape_of(t)),
+              t.is_cpu() || t.is_cuda() ? "" : text(" on ", t.device()));
 }
 
 /// `dw` as it lies in `w`, whose type and shape it is held to: a scheme may be a plug-in's.
