@@ -79,9 +79,6 @@ void run_of_block(const Model& model, size_t index, const char* part,
         dynamic_cast<const Error*>(&e) != nullptr || dynamic_cast<const std::bad_alloc*>(&e);
     if (is_told) throw;
     throw Error(text(name_of(model, index), part, " threw: ", e.what()));
-  } catch (...) {
-    if (model.origin.empty()) throw;  // nobody knows whose it is
-    throw Error(text(name_of(model, index), part, " threw something that is no std::exception"));
   }
 }
 

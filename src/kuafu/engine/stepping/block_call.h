@@ -18,8 +18,7 @@ Flow call_block(const Model& model, size_t index, const Flow& in, const Side& si
 void check_recorded(const Model& model, size_t index, const Flow& out);
 
 /// f(), work of block `index`: errors of ops in it, what a plug-in's code throws and what it refuses
-/// (ConfigError) name the block and `part` of it (", backward"), and what of it
-/// is a plug-in's.
+/// (ConfigError) name the block and `part` of it (", backward"), and what of it is a plug-in's.
 void run_of_block(const Model& model, size_t index, const char* part,
                   const std::function<void()>& f);
 
