@@ -51,9 +51,10 @@ def _draw_marks(panel, d, series):
         if d.kind == "line":
             panel.plot(xs, [m.y for m in s.marks], color=color, linestyle=RESTS[s.rest][0], linewidth=1.4)
         for x, m in sorted(zip(xs, s.marks), key=lambda pair: pair[1].case.is_different):
-            panel.errorbar(x, m.y, yerr=reach.static_errors(m.y, _interval(m)), clip_on=False, color=color, marker=marker[0], elinewidth=1.0,
-                           markersize=views.larger(m.case, 5.5), markerfacecolor=views.fill(m.case, color),
-                           markeredgecolor=views.edge(m.case, color))
+            mark, _, _ = panel.errorbar(x, m.y, yerr=reach.static_errors(m.y, _interval(m)), color=color, marker=marker[0], elinewidth=1.0,
+                                        markersize=views.larger(m.case, 5.5), markerfacecolor=views.fill(m.case, color),
+                                        markeredgecolor=views.edge(m.case, color))
+            mark.set_clip_on(False)  # whole at an end of the axis, where its interval is cut
             figures.dot(panel, x, m.y, m.case, color)
 
 
