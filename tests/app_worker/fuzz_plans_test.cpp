@@ -157,13 +157,20 @@ TEST(FuzzWorlds, AreDrawnByTheSeedBesideThePlans) {
 }
 
 TEST(FuzzEndings, OfCertificatesThatWereNotRunAreFindingsUnlessTheirReasonIsListed) {
-  EXPECT_NE(cause_of_not_run("step 3: loss nan: the run has diverged"), "");
-  EXPECT_EQ(
-      cause_of_not_run("every step that was compared was skipped, since a gradient overflowed"),
-      "all steps skipped");
-  EXPECT_EQ(cause_of_not_run("the oracle has no such model"), "");
-  EXPECT_EQ(cause_of_not_run(""), "");
-  EXPECT_FALSE(is_finding(PlanEnding::kNotRun));
+  const auto ends = [](const char* reason) {
+    const PlanOutcome out = outcome_of_not_run(reason);
+    EXPECT_EQ(out.why, reason);
+    EXPECT_NE(out.cause.empty(), out.ending == PlanEnding::kDiverged);
+    return out.ending;
+  };
+  EXPECT_EQ(ends("step 3: loss nan: the run has diverged"), PlanEnding::kDiverged);
+  EXPECT_EQ(ends("every step that was compared was skipped, since a gradient overflowed"),
+            PlanEnding::kDiverged);
+  EXPECT_EQ(ends("it would be compared with itself"), PlanEnding::kNoOracle);
+  EXPECT_EQ(ends("the oracle has no such model"), PlanEnding::kUnexplained);
+  EXPECT_EQ(ends(""), PlanEnding::kUnexplained);
+  EXPECT_FALSE(is_finding(PlanEnding::kDiverged));
+  EXPECT_FALSE(is_finding(PlanEnding::kNoOracle));
   EXPECT_TRUE(is_finding(PlanEnding::kUnexplained));
   for (int i = 0; i < kNumEndings; ++i) {
     EXPECT_EQ(ending_of(to_string(static_cast<PlanEnding>(i))), static_cast<PlanEnding>(i));

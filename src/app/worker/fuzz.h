@@ -17,14 +17,14 @@
 // Random plans over all keys, each run as small as it goes: none may end otherwise than a plan may.
 namespace kuafu::fuzz {
 
-/// How a plan ended. The first five are what may happen.
+/// How a plan ended. The first four are what may happen, and to a plug-in's model the fifth.
 enum class PlanEnding : uint8_t {
   kEqual,        ///< certified, and metered as simulated
   kRefused,      ///< before anything ran, by a message that names a key
   kOutOfMemory,  ///< of memory.device
-  kDiverged,     ///< a loss that is not finite, with its step
-  kNotRun,       ///< certificate not run for a reason that is listed: see cause_of_not_run()
-  kUnexplained,  ///< not run for another reason
+  kDiverged,  ///< a loss that is no number, or numbers that rounding decides: the cause says which
+  kNoOracle,  ///< a plug-in's model without an oracle on one rank: there is nothing to compare
+  kUnexplained,  ///< the certificate was not run for another reason
   kDifferent,    ///< the certificate says so
   kMetered,      ///< traffic, FLOPs or peaks are not the simulated ones
   kError,        ///< any other exception
@@ -41,12 +41,15 @@ bool is_finding(PlanEnding ending);
 struct PlanOutcome {
   PlanEnding ending = PlanEnding::kCrash;
   std::string why;    ///< message, what differs, the end of what was printed
-  std::string cause;  ///< class of a reason: the key of a refusal, the list's word of kNotRun
+  std::string cause;  ///< class of a reason: the key of a refusal, the name of a divergence
   int64_t ranks = 0;
 };
 
-/// Why a certificate may end `not_run`: a short name for a reason of the list, "" for any other.
-std::string cause_of_not_run(const std::string& reason);
+/// The name of a divergence that ended a run.
+inline constexpr const char* kNoNumber = "a loss that is no number";
+/// How a plan ended whose certificate is `not_run` for this reason; a divergence has a cause: that
+/// rounding alone decides its numbers, or that all steps overflow.
+PlanOutcome outcome_of_not_run(const std::string& reason);
 
 /// Real ranks that a plan can run on; each is compared with the simulated world for its transport.
 enum class RealWorld : uint8_t { kThreads, kMpi, kMpiNative };

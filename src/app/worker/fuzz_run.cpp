@@ -28,10 +28,7 @@ constexpr size_t kLongestReason = 4000;  ///< bytes
 
 PlanOutcome judged(const Certificate& c) {
   if (c.verdict == "equal") return {PlanEnding::kEqual, "", "", 0};
-  if (c.verdict == "not_run") {
-    const std::string cause = cause_of_not_run(c.reason);
-    return {cause.empty() ? PlanEnding::kUnexplained : PlanEnding::kNotRun, c.reason, cause, 0};
-  }
+  if (c.verdict == "not_run") return outcome_of_not_run(c.reason);
   return {PlanEnding::kDifferent,
           text("certificate ", c.describe(), "; native ", c.native.describe()), "", 0};
 }
@@ -91,11 +88,12 @@ PlanOutcome run_placed(const Plan& plan, const Registries& registries, const Mpi
     return {PlanEnding::kCrash, what_of(e), "", 0};
   } catch (const ConfigError& e) {
     const bool is_over = std::strstr(e.what(), "training diverged") != nullptr;
-    return {is_over ? PlanEnding::kDiverged : PlanEnding::kError, what_of(e), "", 0};
+    return {is_over ? PlanEnding::kDiverged : PlanEnding::kError, what_of(e),
+            is_over ? kNoNumber : "", 0};
   }
   const PlanOutcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
-  if (!real[0].diverged.empty()) return {PlanEnding::kDiverged, real[0].diverged, "", 0};
+  if (!real[0].diverged.empty()) return {PlanEnding::kDiverged, real[0].diverged, kNoNumber, 0};
   if (!can_simulate(plan)) return proven;
   const std::string what = difference(plan, registries, real, transport_of(world));
   return what.empty() ? proven : PlanOutcome{PlanEnding::kMetered, what, "", 0};

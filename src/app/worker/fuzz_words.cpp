@@ -14,16 +14,21 @@ namespace kuafu::fuzz {
 namespace {
 
 constexpr std::array<const char*, kNumEndings> kEndings = {
-    "equal",     "refused", "out of memory", "diverged", "not run", "unexplained",
+    "equal",     "refused", "out of memory", "diverged", "no oracle", "unexplained",
     "different", "metered", "error",         "crash",    "hang"};
 constexpr std::array<const char*, 3> kWorlds = {worlds::kThreads, worlds::kMpi, "mpi-native"};
 
-/// What a reason contains, and its name. Every reason that is not here is a finding.
-constexpr std::array<std::pair<const char*, const char*>, 4> kReasons = {{
-    {"the run has diverged", "diverged"},
-    {"training diverged", "diverged"},
-    {"step that was compared was skipped", "all steps skipped"},
-    {"compared with itself", "no oracle"},  // a plug-in's model on one rank
+struct Reason {
+  const char* part;  ///< what it contains
+  PlanEnding ending;
+  const char* cause;
+};
+/// Every reason that is not here is a finding.
+constexpr std::array<Reason, 4> kReasons = {{
+    {"training diverged", PlanEnding::kDiverged, kNoNumber},
+    {"the run has diverged", PlanEnding::kDiverged, "numbers that rounding alone decides"},
+    {"step that was compared was skipped", PlanEnding::kDiverged, "an overflow in every step"},
+    {"compared with itself", PlanEnding::kNoOracle, ""},
 }};
 
 template <size_t N>
@@ -43,13 +48,13 @@ PlanEnding ending_of(const std::string& word) {
   return static_cast<PlanEnding>(place_of(kEndings, word, "ending of a plan"));
 }
 
-bool is_finding(PlanEnding ending) { return ending > PlanEnding::kNotRun; }
+bool is_finding(PlanEnding ending) { return ending > PlanEnding::kNoOracle; }
 
-std::string cause_of_not_run(const std::string& reason) {
-  for (const auto& [part, name] : kReasons) {
-    if (reason.find(part) != std::string::npos) return name;
+PlanOutcome outcome_of_not_run(const std::string& reason) {
+  for (const Reason& known : kReasons) {
+    if (reason.find(known.part) != std::string::npos) return {known.ending, reason, known.cause, 0};
   }
-  return {};
+  return {PlanEnding::kUnexplained, reason, "", 0};
 }
 
 std::string to_string(RealWorld world) { return kWorlds.at(static_cast<size_t>(world)); }

@@ -15,7 +15,9 @@ constexpr std::pair<const char*, const char*> kChoices[] = {
     {"optimizer", "optimizer.kind"},
     {"model", "model.kind"},
     {"tensor mode", "parallel.tensor.mode"},
-    {"sequence mode", "parallel.sequence.mode"}};
+    {"sequence mode", "parallel.sequence.mode"},
+    {"pipeline schedule", "parallel.pipeline.schedule"},
+    {"memory policy", "memory.policy"}};
 
 /// "plan.toml:3: optimizer.kind = "mine": " before the words, where they are of the plan's choice.
 std::string placed(const std::string& words, const Plan& plan, const plan::Origins& origins) {

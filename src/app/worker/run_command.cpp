@@ -26,7 +26,6 @@
 #include "app/worker/stop_signals.h"
 #include "app/worker/watchdog.h"
 #include "kuafu/base/launcher.h"
-#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
@@ -48,10 +47,6 @@
 
 namespace kuafu {
 namespace {
-
-bool is_of_plugin(const std::exception& cause) {
-  return dynamic_cast<const PluginError*>(&cause) != nullptr;
-}
 
 /// Tells every ten seconds how many ranks are simulated, and how long the others take at that rate.
 std::function<void(int)> progress_of_simulation(const Plan& plan) {
@@ -338,22 +333,17 @@ class Run {
   /// its run is being certified.
   void end_certifying() {
     const std::lock_guard once(ending_mutex_);
-    const Error over(words_of_stop_after(options_));
-    if (!hand_over(over.what()) && !end_uncertified(over.what(), over)) return;
+    const std::string over = words_of_stop_after(options_);
+    if (!hand_over(over) && !end_uncertified(over)) return;
     std::cout.flush();
     end_process(is_different_ ? kFailed : kOk);
   }
 
-  /// True where the run was done before: its document says why it could not be certified. Where a
-  /// plug-in is to blame, its numbers have failed too.
-  bool end_uncertified(const std::string& why, const std::exception& cause) {
+  /// True where the run was done before: its document says why it could not be certified.
+  bool end_uncertified(const std::string& why) {
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) return false;
-    Json document = cut_short(why);
-    if (is_of_plugin(cause) && !is_different_) {
-      document["status"] = "failed";
-      document["reason"] = why;
-    }
+    const Json document = cut_short(why);
     std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
     KeptResults::forget();
     finish(document);
@@ -398,7 +388,7 @@ class Run {
   void write_failure(int rank, const std::exception& e) {
     const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     const std::string why = names_rank ? reason_of(e) : text("rank ", rank, ": ", reason_of(e));
-    if (end_uncertified(why, e)) return;
+    if (end_uncertified(why)) return;
     Json document = head_;
     made_.add_to(document, plan_);
     add_failure(document, failure_of(e).status, e);
@@ -407,8 +397,7 @@ class Run {
   }
 
   int end(const std::string& status, const std::exception& cause, int code) {
-    if (end_uncertified(reason_of(cause), cause))
-      return is_different_ || is_of_plugin(cause) ? kFailed : kOk;
+    if (end_uncertified(reason_of(cause))) return is_different_ ? kFailed : kOk;
     return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
   }
 

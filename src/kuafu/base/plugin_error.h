@@ -12,7 +12,7 @@
 namespace kuafu {
 
 /// What a plug-in brought does what it may not: the message names the plug-in, what it gave and what
-/// is allowed. No ConfigError: a certificate that meets one ends the run, it is no reason of its own.
+/// is allowed. No ConfigError: what a user gave is right.
 class PluginError : public Error {
  public:
   using Error::Error;

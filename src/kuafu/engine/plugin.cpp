@@ -228,6 +228,23 @@ MakeModel held(const MakeModel& make, const std::string& who) {
   };
 }
 
+pipeline::Schedule held(const pipeline::Schedule& given, const std::string& who) {
+  pipeline::Schedule out = given;
+  out.make = [make = given.make, who](pipeline::PipeShape shape) {
+    require_made(make != nullptr, who, "a make, which gives its timetable");
+    pipeline::Timetable timetable;
+    run_or_refuse_as(who, "make", [&] { timetable = make(shape); });
+    return timetable;
+  };
+  if (!given.most_alive) return out;
+  out.most_alive = [most_alive = given.most_alive, who](pipeline::PipeShape shape, int rank) {
+    int most = 0;
+    run_or_refuse_as(who, "most_alive", [&] { most = most_alive(shape, rank); });
+    return most;
+  };
+  return out;
+}
+
 /// The registry with the entries that a plug-in added held to what they may make.
 template <class Factory>
 void hold(Registry<Factory>& all, const Registry<Factory>& before, const std::string& path,
@@ -272,6 +289,7 @@ void load_plugin(const std::string& path, Registries& registries) {
     hold(registries.sequence, before.sequence, path, "sequence mode");
     hold(registries.models, before.models, path, "model");
     hold(registries.policies, before.policies, path, "memory policy");
+    hold(registries.schedules, before.schedules, path, "pipeline schedule");
     hold_rules(path, before, registries);
     check_optimizers(registries);
     check_policies(registries);

@@ -21,7 +21,7 @@ constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 class SeriesReader {
  public:
   SeriesReader(const std::string& line, const std::string& where)
-      : given_(Json::parse(line, nullptr, false)), where_(where) {}
+      : given_(parsed(line)), where_(where) {}
 
   TelemetrySeries read(int64_t end) const {
     TelemetrySeries series;
@@ -50,6 +50,11 @@ class SeriesReader {
   }
 
  private:
+  /// What is no JSON is told as the text it is.
+  static Json parsed(const std::string& line) {
+    const Json given = Json::parse(line, nullptr, false);
+    return given.is_discarded() ? Json(line) : given;
+  }
   void require(bool holds, const char* expected, const Json& found) const {
     KUAFU_REQUIRE(holds, where_, ": expected ", expected, ", found ", json_excerpt(found),
                   "; use an earlier checkpoint");

@@ -19,7 +19,6 @@
 #include <string>
 #include <utility>
 
-#include "kuafu/base/plugin_error.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/plain_words.h"
 #include "kuafu/engine/proof/certificate_replay.h"
@@ -290,8 +289,6 @@ class Certification {
       proven.reference =
           make_reference(proven.plan, registries_, *proven.data, engine.all_params());
       return;
-    } catch (const PluginError&) {  // what is certified cannot be trusted either
-      throw;
     } catch (const UnlikeWeights& error) {
       checks_.finish();
       return proof.refute(error.what());

@@ -8,7 +8,6 @@
 
 #include <ATen/Parallel.h>
 
-#include "kuafu/base/plugin_error.h"
 #include "kuafu/engine/plain_words.h"
 #include "kuafu/oracle/oracle.h"
 
@@ -21,7 +20,8 @@ std::string verdict_so_far(const Proof& proof) {
   return proof.verdict == "equal" && !proof.holds() ? "different" : proof.verdict;
 }
 
-/// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
+/// An error of the reference, or of a plug-in's formula, is no rank's fault and costs no results: it
+/// is the reason why nothing is proven.
 Proof run_check(const CheckQueue::Check& check, const std::string& told) {
   Proof part;
   part.verdict = told;
@@ -30,8 +30,6 @@ Proof run_check(const CheckQueue::Check& check, const std::string& told) {
     check(part);
   } catch (const oracle::WrongRoutes& error) {
     part.refute(error.what());
-  } catch (const PluginError&) {  // what is certified cannot be trusted either
-    throw;
   } catch (const std::exception& error) {
     part.give_up(words_of_oracle(error));
   } catch (...) {
@@ -95,8 +93,7 @@ bool CheckQueue::is_first_done(std::chrono::seconds patience) const {
   return pending_.front().found.wait_for(patience) != std::future_status::timeout;
 }
 
-// On the way it may throw what a check threw. Later ones wait for what the first measures, or for
-// its end: the deque drops them front to back.
+// Later ones wait for what the first measures.
 void CheckQueue::take_first() {
   Pending first = std::move(pending_.front());
   pending_.pop_front();

@@ -32,7 +32,7 @@ class CheckQueue {
   /// Adds what `check` finds, and then what `refutations` say, to a proof; the latter alone for
   /// one that has ended in "not_run", and without a check. Waits while `threads` run. What does
   /// not run beside others runs by itself. Errors of a check are the proof's reason to be
-  /// "not_run", but a PluginError, which any call may throw.
+  /// "not_run".
   void add(Proof& to, const Check& check, std::vector<std::string> refutations,
            bool runs_beside_others);
   /// Waits for all.

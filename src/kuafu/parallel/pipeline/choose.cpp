@@ -87,19 +87,6 @@ void check_runs(const Timetable& t, PipeShape s, const std::string& source,
   }
 }
 
-/// That of a registry, whose errors are told with its name.
-Timetable made_by(const std::string& schedule, PipeShape s, const Registry<Schedule>& known) {
-  const Schedule& one = known.find(schedule);
-  try {
-    return one.make(s);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& e) {
-    throw ConfigError(
-        text("schedule ", in_quotes(schedule), ": make threw an exception: ", e.what()));
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> schedule_names() { return builtin_schedules().names(); }
@@ -133,7 +120,7 @@ Timetable make_timetable(const std::string& schedule, PipeShape s,
                          const Registry<Schedule>& known) {
   check_schedule_name(schedule, known.names());
   const bool is_named = known.contains(schedule);
-  const Timetable t = is_named ? made_by(schedule, s, known) : load_timetable(schedule);
+  const Timetable t = is_named ? known.find(schedule).make(s) : load_timetable(schedule);
   if (!builtin_schedules().contains(schedule)) {
     check_runs(t, s, is_named ? text("schedule ", in_quotes(schedule)) : schedule,
                is_named ? std::vector<int>() : lines_of_rows(read_file(schedule, "schedule")));
