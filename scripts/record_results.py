@@ -50,8 +50,8 @@ TIMED = [
     ("benchmarks/disk.json", 4, f"{PYTHON} experiments/micro/disk.py"),
     ("benchmarks/allreduce.json", 12, f"{PYTHON} experiments/micro/allreduce.py"),
     ("benchmarks/optimizer.json", 3, f"{BIN}/micro_optimizer --rounds 20 --json results/benchmarks/optimizer.json"),
-    *((f"benchmarks/trace-h{hidden}.json", 1, f"{BIN}/micro_trace examples/gpt.toml --rounds {rounds} --set model.hidden={hidden} "
-       f"--json results/benchmarks/trace-h{hidden}.json") for hidden, rounds in ((64, 200), (256, 60))),
+    *((f"benchmarks/trace-h{hidden}.json", 1, f"{BIN}/micro_trace examples/gpt.toml --rounds {rounds} --set model.hidden={hidden} {more}"
+       f"--json results/benchmarks/trace-h{hidden}.json") for hidden, rounds, more in ((16, 400, "--set train.batch=2 "), (64, 200, ""), (256, 60, ""))),
     ("benchmarks/async_save.json", 15, f"{PYTHON} experiments/micro/async_save.py"),
     ("benchmarks/micro_experts-4ranks.json", 3, f"{BIN}/micro_experts 256 20 results/benchmarks/micro_experts-4ranks.json"),
     ("benchmarks/attention.json", 5, f"{BIN}/micro_attention --rounds 4 --json results/benchmarks/attention.json"),
@@ -78,6 +78,7 @@ COUNTED = [
     ("moe_scaling/result.json", 8, f"{PYTHON} experiments/moe_scaling/run.py"),
     ("memory_policies/result.json", 10, f"{BIN}/memory_policies --count 10000 --seed 1 --out results/memory_policies"),
     ("disk_faults/result.json", 10, f"{BIN}/disk_campaign --count 10000 --seed 1 --folder build/disk --out results/disk_faults/result.json"),
+    ("tokenizers/result.json", 45, f"{PYTHON} tests/tokenizer/equal_test.py --count 100000 --seed 2 --out results/tokenizers"),
     ("compatibility.json", 90, f"{BIN}/kuafu matrix --out results"),
     ("fuzz_readers/result.json", 25, "cmake --preset asan && cmake --build build/asan --target reader_fuzz && "
                                      "build/asan/bin/reader_fuzz --count 100000 --seed 1 --out results/fuzz_readers/result.json"),

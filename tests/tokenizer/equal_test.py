@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds `kuafu tokenize` to the `tokenizers` package, id for id and text for text.
 
-    equal_test.py [--count N] [--seed S] [--keep DIR] [FAMILY...]
+    equal_test.py [--count N] [--seed S] [--keep DIR] [--out DIR] [FAMILY...]
 
 Trains small tokenizers on this tree's text (families.py), draws N strings of a seed for each (hostile.py), and prints a
 line a family. With `characters` the strings are those of every character that is drawn at all, between letters and alone.
+With --out the families are a campaign: DIR/result.json has a row of each, and a call after a kill goes on.
 Exit codes: 0 all equal, 1 something differs, 77 the package or the tokenizers of this build are not there.
 """
 import argparse
 import json
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import time
 ROOT = os.environ.get("KUAFU_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
 KUAFU = os.environ.get("KUAFU_PROGRAM") or os.path.join(os.environ.get("KUAFU_BINARY_DIR", "build/release"), "bin", "kuafu")
 SKIPPED = 77
+sys.path.insert(0, os.path.join(ROOT, "scripts", "report"))
 # Drawn files may be refused for these reasons alone: the package takes one of two such tokens by chance, or matches nothing.
 MAY_BE_REFUSED = ("are normalized to the same", "of which normalizing leaves nothing")
 try:
@@ -26,8 +29,10 @@ try:
 except ImportError as error:
     print(f"skipped: {error}; scripts/setup.sh installs it")
     sys.exit(SKIPPED)
+import experiment  # noqa: E402
 import families  # noqa: E402
 import hostile  # noqa: E402
+import provenance  # noqa: E402
 
 
 def told(path, rows, *options):
@@ -114,6 +119,7 @@ class Family:
         return [[draw.choice(ids) for _ in range(draw.randrange(1, 9))] for _ in range(count)]
 
     def run(self, strings, seed):
+        """What was compared, and how much of it is equal; what differs is in `wrong`."""
         began = time.monotonic()
         plain, equal = self.encode(strings, False)
         with_special, equal_special = self.encode(strings[:len(strings) // 4], True)
@@ -124,14 +130,28 @@ class Family:
         print(f"{self.name}: {equal} of {len(strings)} strings have equal ids, {equal_special} of {len(with_special)} "
               f"with special tokens; {decoded} of {len(rows) + len(some)} rows have equal texts "
               f"({time.monotonic() - began:.1f} s)", flush=True)
-        return self.wrong
+        return {"family": self.name, "strings": len(strings), "equal": equal, "with_special": len(with_special), "equal_with_special": equal_special,
+                "decoded": len(rows) + len(some), "equal_decoded": decoded, "wrong": self.wrong}
 
 
 def every_character():
     """Strings that hold all characters whose tables agree, 64 each, between letters and alone."""
-    drawn = hostile.Strings(0).assigned
+    drawn = hostile.Strings().assigned
     parts = [drawn[i:i + 64] for i in range(0, len(drawn), 64)]
     return ["".join(f"a{chr(c)}b {chr(c)} 1{chr(c)}\u0301." for c in part) for part in parts]
+
+
+def campaign(given, names, measured):
+    """Rows of all families, kept one by one."""
+    import tokenizers
+    given.out.mkdir(parents=True, exist_ok=True)
+    build = pathlib.Path(KUAFU).parents[1]
+    found = provenance.begin(build, given.out, programs=("kuafu",), tokenizers=tokenizers.__version__)
+    cases = [(name, given.count, given.seed) for name in names]
+    rows = experiment.measured(cases, lambda name, *_: measured(name), given.out, [pathlib.Path(KUAFU)])
+    provenance.write(given.out / "result.json", {"provenance": found, "seed": given.seed, "rows": rows})
+    experiment.finished(given.out)
+    return rows
 
 
 def main():
@@ -142,7 +162,10 @@ def main():
     parser.add_argument("--drawn", type=int, metavar="N",
                         help="in the place of families: N tokenizers of parts that are drawn too (seed, seed + 1, ...)")
     parser.add_argument("--keep", help="folder that keeps the trained files")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of a campaign's result.json: whole families alone")
     given = parser.parse_args()
+    if given.out and (given.families or given.drawn is not None):
+        parser.error("--out takes all families; leave --drawn and names of families out")
     wrong = []
     with tempfile.TemporaryDirectory() as own:
         folder = given.keep or own
@@ -152,15 +175,22 @@ def main():
             f"drawn_{seed}": (lambda maker, seed=seed: families.drawn(maker, seed))
             for seed in range(given.seed, given.seed + given.drawn)}
         chosen = [name for name in given.families if name != "characters"]
-        strings = hostile.Strings(given.seed)
+        strings = hostile.Strings()
         total = 0
-        for name in [] if "characters" in given.families else chosen or makers:
+
+        def measured(name):
             family = Family(name, makers[name](maker), folder)
             if given.drawn is not None and any(reason in family.refusal() for reason in MAY_BE_REFUSED):
                 print(f"{name}: {family.refusal()}")
-                continue
-            wrong += family.run([strings.draw() for _ in range(given.count)], given.seed)
-            total += given.count
+                return {"strings": 0, "wrong": []}
+            strings.begin(f"{given.seed} {name}")
+            return family.run([strings.draw() for _ in range(given.count)], given.seed)
+
+        names = [] if "characters" in given.families else chosen or list(makers)
+        rows = campaign(given, names, measured) if given.out else [measured(name) for name in names]
+        for row in rows:
+            wrong += row["wrong"]
+            total += row["strings"]
         for name in chosen or families.FAMILIES if "characters" in given.families else ():
             family = Family(name, families.FAMILIES[name](maker), folder)
             rows = every_character()

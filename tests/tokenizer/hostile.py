@@ -32,10 +32,10 @@ def ranges(words):
 
 
 class Strings:
-    """`Strings(seed)` draws without an end."""
+    """Draws without an end, after begin(seed)."""
 
-    def __init__(self, seed):
-        self.random = random.Random(seed)
+    def __init__(self):
+        self.random = random.Random(0)
         young = {c for span in ranges(YOUNG) for c in span}
         self.assigned = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000 and c not in young
                          and unicodedata.category(chr(c)) != "Cn"]
@@ -45,6 +45,9 @@ class Strings:
         self.punctuation = [c for c in self.assigned if unicodedata.category(chr(c))[0] in "PS" and c < 0x20000]
         self.numbers = [c for c in self.assigned if unicodedata.category(chr(c))[0] == "N"]
         self.cased = [c for c in self.assigned if chr(c).lower() != chr(c) or chr(c).upper() != chr(c)]
+
+    def begin(self, seed):
+        self.random.seed(seed)
 
     def pick(self):
         """A few characters."""
