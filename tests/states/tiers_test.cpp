@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -407,8 +409,56 @@ TEST(Tiers, ThrottledCopiesTakeTheirTime) {
   EXPECT_LT(waited("10").wait_seconds, slow.wait_seconds / 2);
 }
 
+/// KUAFU_POISON until the scope ends.
+class PoisonScope {
+ public:
+  explicit PoisonScope(const char* word) { ::setenv("KUAFU_POISON", word, 1); }
+  ~PoisonScope() { ::unsetenv("KUAFU_POISON"); }
+};
+
+// NaN in all that was evicted: who read it would tell, and who wrote into it ends the run.
+TEST(Tiers, TrainToTheBitsOfPlainWhereWhatIsEvictedIsPoisoned) {
+  const Trained plain = on_threads(plan_with({}))[0].trained;
+  const int64_t least = least_budget({});
+  const PoisonScope poisoned("on");
+  for (const std::string& name : policies()) {
+    expect_same_bits(plan_with(policy(name, least + least / 8)), plain, name);
+  }
+}
+
+TEST(Tiers, ReadersAndWritersOfAnEvictedChunkAreFound) {
+  constexpr int64_t kElements = 1 << 16;
+  const PoisonScope poisoned("on");
+  RankBook book(0, TierBook{.tier = "device", .budget = 1 << 20, .arena = 1 << 20});
+  const BookScope booked(&book);
+  Tiers tiers({.policy = {.choose = memory::host_policy}}, at::kCPU);
+  Tensor home;
+  {
+    const BookScope host(tiers.host());
+    home = at::rand({kElements});
+  }
+  const Tensor here = at::empty({kElements});
+  tiers.add(home, here, "block");
+  free_storage(here);
+  tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
+  tiers.next();
+  auto* const stale = here.data_ptr<float>();
+  tiers.next();
+  EXPECT_EQ(here.storage().data(), nullptr);  // an op on its tensor ends at address 0
+  EXPECT_TRUE(std::isnan(stale[7]));
+  stale[7] = 1;
+  EXPECT_THROW(at::empty({kElements}), device::UseAfterFree);
+  tiers.go_home();
+}
+
+TEST(Tiers, PoisonIsOnOrOff) {
+  const PoisonScope word("yes");
+  EXPECT_THROW(device::poison_choice(), ConfigError);
+}
+
 // What has left the device is out of the process: the system says so.
 TEST(Tiers, WhatIsDroppedLeavesTheProcess) {
+  const PoisonScope off("off");  // poisoned pages stay
   constexpr int64_t kElements = 1 << 20;
   RankBook book(0, TierBook{.tier = "device", .budget = 64 << 20, .arena = 64 << 20});
   const BookScope booked(&book);

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "kuafu/base/suggest.h"
 
 namespace kuafu::device {
 
@@ -30,7 +34,23 @@ std::string words_of(const ArenaFull& e) {
                   : "");
 }
 
+#ifdef NDEBUG
+constexpr Poison kPoisonOfBuild = Poison::kOff;
+#else
+constexpr Poison kPoisonOfBuild = Poison::kOn;
+#endif
+
 }  // namespace
+
+Poison poison_choice() {
+  const char* given = std::getenv("KUAFU_POISON");
+  const std::string_view word = given == nullptr ? "" : given;
+  if (word.empty()) return kPoisonOfBuild;
+  KUAFU_REQUIRE(word == "on" || word == "off", "KUAFU_POISON is ", in_quotes(std::string(word)),
+                R"(; it may be "on" or "off", not set: )",
+                kPoisonOfBuild == Poison::kOn ? R"("on")" : R"("off")");
+  return word == "on" ? Poison::kOn : Poison::kOff;
+}
 
 ArenaFull::ArenaFull(int rank_, std::string tier_, int64_t requested_, int64_t budget_,
                      FitStats stats_)

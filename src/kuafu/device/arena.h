@@ -34,6 +34,9 @@ class UseAfterFree : public InternalError {
 /// Whether freed memory is filled with numbers that are NaN in every float type, and looked at
 /// again before it is given out. Costs two passes over all that is freed, and keeps its pages.
 enum class Poison { kOff, kOn };
+/// KUAFU_POISON of the environment, "on" or "off"; not set: on in a build with assertions (Debug).
+/// Throws ConfigError for another word.
+Poison poison_choice();
 /// What becomes of the whole pages of a block that is freed.
 enum class Pages { kKept, kReleased };
 /// Huge pages save page faults, but come and go 2 MiB at a time, so residency is coarser than the
