@@ -209,11 +209,14 @@ def keys_of(text):
 
 
 def younger_problems(rule, value, root, history):
-    """Of a rule of `younger`: the plan keys that no commit of the file had, named one by one."""
+    """Of a rule of `younger`: the plan keys that no commit of the file had (none that ran `least` plans), named one by one."""
     if history.why_not:
         return
+    parts = value.get("blocks", []) if "least" in rule else []
+    ends = [part["first"] for part in parts[1:]] + [value.get("plans")]
+    enough = [part["provenance"] for part, end in zip(parts, ends) if end - part["first"] >= rule["least"]] if parts else blocks(value)
     had = set()
-    for block in blocks(value):
+    for block in enough:
         had |= keys_of(history.text_at(block["git_commit"], "docs/plan.md"))
     now = keys_of((root / "docs" / "plan.md").read_text(encoding="utf-8"))
     if sorted(now - had) != sorted(rule["keys"]):

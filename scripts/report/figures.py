@@ -98,13 +98,14 @@ def timed_mark(panel, x, case, color, marker, size, **bar):
     panel.errorbar(x, case.tokens_per_s, yerr=reach.static_errors(case.tokens_per_s, case.tokens_interval), color=color,
                    marker=marker[0], markersize=views.larger(case, size), markerfacecolor=views.fill(case, color),
                    markeredgecolor=views.edge(case, color), **bar)
-    dot(panel, x, case.tokens_per_s, case, color)
+    dot(panel, x, case.tokens_per_s, case, color, marker)
 
 
-def dot(panel, x, y, case, color):
-    """In the mark of an estimate."""
+def dot(panel, x, y, case, color, marker=None):
+    """In the mark of an estimate; a star's inside is small."""
     if case.is_estimated:
-        panel.plot(x, y, marker="o", markersize=2, color=color, linestyle="none", zorder=4)
+        size = 1 if marker == style.STAR else 2
+        panel.plot(x, y, marker="o", markersize=size, markeredgewidth=0, color=color, linestyle="none", zorder=4)
 
 
 def tokens_per_second(run):

@@ -179,14 +179,16 @@ def round_ticks(low, high, least=3):
 
 
 def log_ticks(low, high):
-    """Of a logarithmic scale, at least three: powers of ten; 1, 2 and 5 times them where they are few; round steps where these are."""
+    """Of a logarithmic scale, at least three: powers of ten; 1 and 3 times them where they are few; below a hundred 1, 2 and 5 times them, or round steps."""
     if high == low:
         low, high = low / 2, high * 2
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     is_short = math.log10(high / low) < 2
-    ticks = [m * 10.0**d for d in decades for m in ((1, 2, 5) if is_short else (1,)) if low <= m * 10.0**d <= high]
-    step = -(-len(ticks) // 6)
-    return ticks[::step] if len(ticks) > 2 else round_ticks(low, high)
+    for factors in ((1, 2, 5),) if is_short else ((1,), (1, 3)):
+        ticks = [m * 10.0**d for d in decades for m in factors if low <= m * 10.0**d <= high]
+        if len(ticks) > 2:
+            return ticks[::-(-len(ticks) // 6)]
+    return round_ticks(low, high)
 
 
 def text_seconds(seconds):

@@ -55,7 +55,7 @@ def _draw_marks(panel, d, series):
                                         markersize=views.larger(m.case, 5.5), markerfacecolor=views.fill(m.case, color),
                                         markeredgecolor=views.edge(m.case, color))
             mark.set_clip_on(False)  # whole at an end of the axis, where its interval is cut
-            figures.dot(panel, x, m.y, m.case, color)
+            figures.dot(panel, x, m.y, m.case, color, marker)
 
 
 def _draw_cells(panel, d, series, scale):
@@ -95,7 +95,9 @@ def _rests(d):
 def _handles(d):
     if d.kind == "heatmap":
         return []
-    note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(d.looks) else []
+    rests = _rests(d)
+    told_of = ([style.CYCLE_NOTE] if style.repeats_colors(d.looks) else []) + ([suite_points.REST_NOTE] if len(rests) > suite_points.RESTS else [])
+    note = [Line2D([], [], linestyle="none", label=words) for words in told_of]
     short = figures.legend_names(d.looks)
     if d.kind == "bar":
         named = [Patch(color=color, label=short[name]) for name, (color, _) in d.looks.items() if name]
@@ -103,7 +105,7 @@ def _handles(d):
         named = [Line2D([], [], color=color, marker=marker[0], linestyle="-" if d.kind == "line" else "none", label=short[name])
                  for name, (color, marker) in d.looks.items() if name]
     told = [Line2D([], [], color=style.MUTED, linestyle=RESTS[rest][0], label=name) if d.kind == "line" else
-            Patch(facecolor=style.MUTED, edgecolor=style.PAPER, hatch=RESTS[rest][2], label=name) for name, rest in _rests(d).items()]
+            Patch(facecolor=style.MUTED, edgecolor=style.PAPER, hatch=RESTS[rest][2], label=name) for name, rest in rests.items()]
     return named + told + figures.proof_handles(d.cases, d.kind != "bar") + note
 
 

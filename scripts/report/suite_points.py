@@ -12,6 +12,7 @@ import views
 
 ESTIMATED = "Times of cases of the simulated world are estimated by the cost model, not measured."
 RESTS = 8                                # looks of the series of one name, such as its rank counts
+REST_NOTE = f"after {RESTS} of these their dashes or hatches repeat"
 REASONS = 4              # told of why cases have no point
 REST = ("strategy", "ranks", "world")    # of equal work; what an axis does not show tells series apart
 
@@ -288,5 +289,7 @@ def drawing(run, spec):
         notes.append("Where several cases have one place, the mark is their median and the bar their range.")
     if any(c.is_estimated for _, series in panels for s in series for m in s.marks for c in m.cases):
         notes.append(ESTIMATED)
+    if len(looks) > RESTS:
+        notes.append(f"Of what tells series of one name apart, {REST_NOTE}.")
     return Drawing(spec, panels, _names(spec, "x", points, run), _names(spec, "y", points, run), _looks(spec, points, cases, run),
                    [cases[p["id"]] for p in points], notes)

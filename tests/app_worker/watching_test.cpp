@@ -137,6 +137,28 @@ TEST(Watched, ATableOfARunThatStartsAnewIsKeptUnderAnotherName) {
   EXPECT_TRUE(std::filesystem::exists(log + ".before-2"));
 }
 
+TEST(Watched, RowsThatAResumedRunDoesNotMakeAgainAreKept) {
+  const tests::Folder folder;
+  const std::string log = folder.path("a.csv");
+  const auto train = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--log", log, "--checkpoint", folder.path("saved"), "--resume"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_front(all);
+  };
+  ASSERT_EQ(train({"--every", "1"}).code, kOk);
+  const std::string first = content_of(log);
+  std::filesystem::remove_all(folder.path("saved/step-00000003"));
+  std::filesystem::remove_all(folder.path("saved/step-00000002"));
+  const Ran less = train({"--stop-at", "2"});  // from step 1
+  EXPECT_NE(less.output.find("had 3 rows, the last of step 3"), std::string::npos) << less.output;
+  EXPECT_EQ(content_of(log + ".before"), first);
+  EXPECT_EQ(lines_of(log).size(), 3u);
+  std::filesystem::remove_all(folder.path("saved/step-00000002"));
+  const Ran again = train({});
+  EXPECT_NE(again.output.find("its rows of steps 2 to 2 go"), std::string::npos) << again.output;
+  EXPECT_EQ(lines_of(log).size(), 4u);
+}
+
 // What a killed run leaves is nothing of an earlier one.
 TEST(Watched, ADocumentOfAnEarlierRunIsGoneBeforeTheFirstStep) {
   const tests::Folder folder;

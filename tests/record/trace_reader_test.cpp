@@ -91,6 +91,20 @@ TEST(TraceReader, ReadsAllRanksOfAFile) {
   std::remove(file.c_str());
 }
 
+// At the end of a line, so that every line is one; and of the last rank, which nothing follows.
+TEST(TraceReader, RefusesAFileThatLacksAnEvent) {
+  const std::string file = testing::TempDir() + "trace_reader_cut.jsonl";
+  const std::string of_rank_1 = trace_lines(trace_of(1), 1);
+  write_trace({{"trace", 1}, {"ranks", 2}}, {trace_lines(trace_of(0), 0), of_rank_1}, file);
+  std::ifstream whole(file);
+  const std::string all{std::istreambuf_iterator<char>(whole), {}};
+  const size_t last = of_rank_1.rfind('\n', of_rank_1.size() - 2);
+  ASSERT_NE(last, std::string::npos);
+  std::ofstream(file) << all.substr(0, all.size() - of_rank_1.size() + last + 1);
+  EXPECT_THROW(read_trace(file), ConfigError);
+  std::remove(file.c_str());
+}
+
 std::string error_of(const std::string& content) {
   const std::string file = testing::TempDir() + "trace_reader_error.jsonl";
   std::ofstream(file) << content;

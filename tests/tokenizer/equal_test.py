@@ -149,7 +149,7 @@ def campaign(given, names, measured):
     found = provenance.begin(build, given.out, programs=("kuafu",), tokenizers=tokenizers.__version__)
     cases = [(name, given.count, given.seed) for name in names]
     rows = experiment.measured(cases, lambda name, *_: measured(name), given.out, [pathlib.Path(KUAFU)])
-    provenance.write(given.out / "result.json", {"provenance": found, "seed": given.seed, "rows": rows})
+    provenance.write(given.out / "result.json", {"provenance": found, "trains": False, "seed": given.seed, "rows": rows})
     experiment.finished(given.out)
     return rows
 

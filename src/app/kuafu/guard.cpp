@@ -505,6 +505,8 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call, G
   if (WIFSIGNALED(status))
     return report_failure(call, {.reason = who + describe_end(status)}, written);
   const int code = WEXITSTATUS(status);
+  // A launcher that was signalled hands the signal on, and ends with 1 whatever its ranks say.
+  if (is_launcher && code == kBad && written == "interrupted") return kStopped;
   const bool is_told =
       code == 0 ? !is_rank_0 || written == "ok"
                 : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");

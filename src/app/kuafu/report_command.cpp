@@ -90,6 +90,8 @@ int report_command(const ReportCall& call) {
                                       {"--csv", call.csv},
                                       {"--junit", call.junit},
                                       {"--parquet", call.parquet}}) {
+    KUAFU_REQUIRE(!value.ends_with(".toml"), option, " ", value,
+                  " is named as a plan or suite, which it would replace; give another name");
     if (!value.empty()) words.insert(words.end(), {option, value});
   }
   if (call.is_text) words.push_back("--text");

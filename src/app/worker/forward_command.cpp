@@ -20,6 +20,7 @@
 #include "app/worker/stop_signals.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
@@ -90,8 +91,10 @@ std::string ForwardCommand::name_of_signal(int64_t number) {
 
 int ForwardCommand::operator()() {
   try {
-    prepare();
-    run();
+    with_plugins(options_.plugins, [&] {
+      prepare();
+      run();
+    });
   } catch (const Refused& e) {
     let_rank_0_report();
     return end("refused", e, kRefused);

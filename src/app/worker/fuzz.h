@@ -41,10 +41,12 @@ bool is_finding(PlanEnding ending);
 struct PlanOutcome {
   PlanEnding ending = PlanEnding::kCrash;
   std::string why;    ///< message, what differs, the end of what was printed
-  std::string cause;  ///< class of a reason: the key of a refusal, the name of a divergence
+  std::string cause;  ///< class of a reason: the key of a refusal, the name of a divergence, kBlind
   int64_t ranks = 0;
 };
 
+/// Equal, with something that the certificate could not see: `why` says what.
+inline constexpr const char* kBlind = "blind to a part of the plan";
 /// The name of a divergence that ended a run.
 inline constexpr const char* kNoNumber = "a loss that is no number";
 /// How a plan ended whose certificate is `not_run` for this reason; a divergence has a cause: that

@@ -27,7 +27,9 @@ namespace {
 constexpr size_t kLongestReason = 4000;  ///< bytes
 
 PlanOutcome judged(const Certificate& c) {
-  if (c.verdict == "equal") return {PlanEnding::kEqual, "", "", 0};
+  if (c.verdict == "equal") {
+    return {PlanEnding::kEqual, c.native.unseen, c.native.unseen.empty() ? "" : kBlind, 0};
+  }
   if (c.verdict == "not_run") return outcome_of_not_run(c.reason);
   return {PlanEnding::kDifferent,
           text("certificate ", c.describe(), "; native ", c.native.describe()), "", 0};

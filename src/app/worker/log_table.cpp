@@ -106,6 +106,13 @@ std::string missing_steps(const std::string& rows, int64_t last, bool is_table) 
   return missing;
 }
 
+int64_t last_step(const std::string& rows, bool is_table) {
+  int64_t last = 0;
+  std::istringstream in(rows);
+  for (std::string line; std::getline(in, line);) last = std::max(last, step_of(line, is_table));
+  return last;
+}
+
 std::string completed(const std::string& file, int64_t last, double loss, std::string head) {
   const bool is_table = is_csv(file);
   if (!is_table) head.clear();

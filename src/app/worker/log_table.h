@@ -16,6 +16,9 @@ bool is_csv(const std::string& file);
 /// since that run may have watched no layers.
 std::string kept_lines(const std::string& file, int64_t last, const std::string& head);
 
+/// The largest step of a table's rows; 0: there are none.
+int64_t last_step(const std::string& rows, bool is_table);
+
 /// The whole table up to step `last`, the row of which gets this validation loss; where it has no
 /// such row, one is added. `head` is of a .csv file that is not there yet.
 std::string completed(const std::string& file, int64_t last, double loss, std::string head);

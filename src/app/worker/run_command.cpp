@@ -379,9 +379,10 @@ class Run {
     std::cout.flush();
     files_.write_document(document);
     if (is_different_) {
-      std::cerr
-          << "kuafu: different: the certificate refutes this run: its numbers are of a wrong result"
-          << std::endl;
+      const Json why = value_at(document, "certificate.reason");
+      std::cerr << "kuafu: different: the certificate refutes this run: "
+                << (why.is_string() ? why.get<std::string>() : "its numbers are of a wrong result")
+                << std::endl;
     }
   }
 

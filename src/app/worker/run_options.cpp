@@ -37,6 +37,8 @@
 namespace kuafu {
 
 void require_writable(const char* option, const std::string& file) {
+  KUAFU_REQUIRE(!file.ends_with(".toml"), option, " ", file,
+                " is named as a plan or suite, which it would replace; give another name");
   const size_t slash = file.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
   const bool is_writable = ::access(file.c_str(), F_OK) == 0

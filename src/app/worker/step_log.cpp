@@ -116,7 +116,7 @@ void StepLog::open(const StepDone& done) {
   const std::string& file = options_.file;
   if (!options_.board.empty() && !board_) board_.emplace(options_.board, options_.first + 1);
   if (file.empty()) return;
-  if (options_.first == 0) set_aside();
+  set_aside();
   const std::string head = is_csv(file) ? header(row_of(done, options_.tokens)) : "";
   const std::string kept = kept_lines(file, options_.first, head);
   const std::string missing = missing_steps(kept, options_.first, is_csv(file));
@@ -133,15 +133,29 @@ void StepLog::set_aside() {
   const std::string& file = options_.file;
   if (!std::filesystem::is_regular_file(file)) return;
   const std::string rows = kept_lines(file, std::numeric_limits<int64_t>::max(), header());
-  if (rows.empty()) return;
+  const int64_t last = last_step(rows, is_csv(file));
+  if (last <= options_.first) return;
+  if (options_.first > 0 && last <= options_.end) {
+    clear();
+    out_ << "kuafu: --log " << file << ": its rows of steps " << options_.first + 1 << " to "
+         << last << " go, this run makes these steps again" << std::endl;
+    return;
+  }
   std::string aside = file + ".before";
   for (int i = 2; std::filesystem::exists(aside); ++i) aside = text(file, ".before-", i);
   std::error_code error;
-  std::filesystem::rename(file, aside, error);
-  KUAFU_REQUIRE(!error, "--log ", file, ": cannot be renamed to ", aside, ": ", error.message());
+  std::filesystem::copy_file(file, aside, error);
+  KUAFU_REQUIRE(!error, "--log ", file, ": cannot be copied to ", aside, ": ", error.message());
   clear();
   out_ << "kuafu: --log " << file << " had " << std::count(rows.begin(), rows.end(), '\n')
-       << " rows, and this run starts anew: they are in " << aside << std::endl;
+       << " rows, ";
+  if (options_.first == 0) {
+    out_ << "and this run starts anew";
+  } else {
+    out_ << "the last of step " << last << ", and this run goes on behind step " << options_.first
+         << " and ends with " << options_.end;
+  }
+  out_ << ": they are in " << aside << std::endl;
 }
 
 void StepLog::replace_log(const std::string& lines) const {

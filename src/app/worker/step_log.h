@@ -43,7 +43,8 @@ class StepLog {
   using Clock = std::chrono::steady_clock;
 
   void open(const StepDone& done);
-  /// A run that starts anew keeps the rows of an earlier one under another name.
+  /// Rows of an earlier run that this one does not make again are kept under another name: all where
+  /// it starts anew, and where there are some behind its last step. Those that it makes again are told.
   void set_aside();
   void show(const StepDone& done);
   void write_row(const StepDone& done);

@@ -99,11 +99,22 @@ void run_or_refuse(const std::string& who, const std::string& what,
   if (refusal) std::rethrow_exception(refusal);
 }
 
-/// run_or_refuse(), whose refusals begin with `who` too.
+/// run_or_refuse() of what has to say why.
+void run_or_refuse_with_reason(const std::string& who, const std::string& what,
+                               const std::function<void()>& f) {
+  try {
+    run_or_refuse(who, what, f);
+  } catch (const ConfigError& e) {
+    if (*e.what() != '\0') throw;
+    throw PluginError(text(who, ": ", what, " refused without a reason"));
+  }
+}
+
+/// The same with `who` before its words.
 void run_or_refuse_as(const std::string& who, const std::string& what,
                       const std::function<void()>& f) {
   try {
-    run_or_refuse(who, what, f);
+    run_or_refuse_with_reason(who, what, f);
   } catch (const Refused& e) {
     if (typeid(e) != typeid(Refused)) throw;
     throw Refused(text(who, ": ", e.what()));
@@ -245,6 +256,49 @@ pipeline::Schedule held(const pipeline::Schedule& given, const std::string& who)
   return out;
 }
 
+/// An oracle whose errors are told with its path; WrongRoutes pass as they are.
+class HeldOracle : public oracle::Model {
+ public:
+  HeldOracle(std::unique_ptr<oracle::Model> own, std::string who)
+      : own_(std::move(own)), who_(std::move(who)) {}
+
+  std::vector<std::string> blocks() const override {
+    return called<std::vector<std::string>>("blocks", [&] { return own_->blocks(); });
+  }
+  std::vector<std::string> params_of(size_t block) const override {
+    return called<std::vector<std::string>>("params_of", [&] { return own_->params_of(block); });
+  }
+  std::map<std::string, oracle::Weight> weights() const override {
+    return called<std::map<std::string, oracle::Weight>>("weights",
+                                                         [&] { return own_->weights(); });
+  }
+  oracle::Flow forward(size_t block, const oracle::Flow& in, const oracle::Tensors& weights,
+                       const oracle::Samples& samples, oracle::Extra& extra) const override {
+    return called<oracle::Flow>("forward",
+                                [&] { return own_->forward(block, in, weights, samples, extra); });
+  }
+
+ private:
+  template <class T, class F>
+  T called(const char* what, const F& f) const {
+    T out;
+    run_or_refuse_as(who_, what, [&] { out = f(); });
+    return out;
+  }
+
+  const std::unique_ptr<oracle::Model> own_;
+  const std::string who_;
+};
+
+oracle::MakeModel held(const oracle::MakeModel& make, const std::string& who) {
+  return [make, who](const ModelPlan& plan, uint64_t seed) -> std::unique_ptr<oracle::Model> {
+    std::unique_ptr<oracle::Model> own;
+    run_or_refuse_as(who, "make", [&] { own = make ? make(plan, seed) : nullptr; });
+    require_made(own != nullptr, who, "an oracle::Model");
+    return std::make_unique<HeldOracle>(std::move(own), who);
+  };
+}
+
 /// The registry with the entries that a plug-in added held to what they may make.
 template <class Factory>
 void hold(Registry<Factory>& all, const Registry<Factory>& before, const std::string& path,
@@ -290,6 +344,7 @@ void load_plugin(const std::string& path, Registries& registries) {
     hold(registries.models, before.models, path, "model");
     hold(registries.policies, before.policies, path, "memory policy");
     hold(registries.schedules, before.schedules, path, "pipeline schedule");
+    hold(registries.oracles, before.oracles, path, "oracle");
     hold_rules(path, before, registries);
     check_optimizers(registries);
     check_policies(registries);

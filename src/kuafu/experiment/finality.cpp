@@ -101,7 +101,11 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   if (status != "failed") return false;
   if (result.end == End::kNotStarted || result.end == End::kLost) return true;
   const Json reason = value_at(document, "reason");
-  return is_unwritten(result) || is_from_outside(signal) || is_killed_launcher(c, reason, result) ||
+  // A worker that ended well has written: somebody took the folder away.
+  const bool is_taken = result.end == End::kExited && result.code == 0 &&
+                        reason == "the worker exited with code 0 without writing its document";
+  return is_taken || is_unwritten(result) || is_from_outside(signal) ||
+         is_killed_launcher(c, reason, result) ||
          (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
 }
 

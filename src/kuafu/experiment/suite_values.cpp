@@ -124,7 +124,9 @@ Settings SuiteValues::single_settings(const ConfigValue& table, const std::strin
   for (const auto& [key, value] : table.entries) collect(value, key, choices);
   Settings settings;
   for (const SweptKey& choice : choices) {
-    require(choice.values.size() == 1, choice.line, name, ".", choice.key, ": expected one value");
+    require(choice.values.size() == 1, choice.line, name, ".", choice.key,
+            ": expected one value, given ", choice.values.size(),
+            "; allowed: one, and another table for each of the others");
     settings.emplace_back(choice.key, choice.values.front());
   }
   return settings;

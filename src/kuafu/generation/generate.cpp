@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -102,9 +104,25 @@ class Batch {
       if (is_over_[b]) continue;
       const auto prompt = static_cast<int64_t>(first_ + b);
       const std::span<const double> row(rows.const_data_ptr<double>() + b * columns, choices);
+      check_numbers(row, prompt);
       told[2 * b] = next_token(row, what_.sampling, prompt, lengths_[b]);
       told[2 * b + 1] = ending_of(b, told[2 * b]);
     }
+  }
+
+  /// A largest of logits one of which is no number is as good as any other; -inf takes a token out.
+  void check_numbers(std::span<const double> logits, int64_t prompt) const {
+    double most = -std::numeric_limits<double>::infinity();
+    bool is_number = true;
+    for (const double logit : logits) {
+      is_number = is_number && !std::isnan(logit);
+      most = std::max(most, logit);
+    }
+    if (is_number && std::isfinite(most)) return;
+    const DType type = engine_.plan().model.dtype;
+    throw Error(text("prompt ", prompt + 1, ": the logits of token ",
+                     lengths_[static_cast<size_t>(prompt) - first_] + 1, " are no numbers, in ",
+                     to_string(type), type == DType::kF16 ? "; try --set model.dtype=f32" : ""));
   }
 
   int64_t ending_of(size_t b, int64_t token) {

@@ -133,11 +133,8 @@ RankBook::RankBook(int rank, const TierBook& tier) : RankBook(rank, tier.budget)
   s.tier = tier.tier;
   s.is_traced = tier.is_traced;
   if (tier.arena == 0) return;
-  s.arena = std::make_unique<device::Arena>(
-      device::ArenaOptions{.rank = rank,
-                           .tier = tier.tier,
-                           .budget = tier.arena,
-                           .poison = device::poison_choice()});
+  s.arena = std::make_unique<device::Arena>(device::ArenaOptions{
+      .rank = rank, .tier = tier.tier, .budget = tier.arena, .poison = device::poison_choice()});
 }
 
 device::Arena* MemoryAccount::arena() const { return state_->arena.get(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/record/trace_file.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kuafu/record/files.h"
@@ -87,7 +88,11 @@ std::string trace_lines(const Trace& trace, int rank) {
 
 void write_trace(const Json& head, const std::vector<std::string>& lines_by_rank,
                  const std::string& file) {
-  std::string all = head.dump() + "\n";
+  Json counted = head;
+  for (const std::string& lines : lines_by_rank) {
+    counted["events"].push_back(std::count(lines.begin(), lines.end(), '\n'));
+  }
+  std::string all = counted.dump() + "\n";
   for (const std::string& lines : lines_by_rank) all += lines;
   replace_file(file, all);
 }

@@ -61,6 +61,16 @@ class Line {
     if (given != "nan") wrong(key, text('"', given, "\", expected a number, inf, -inf or nan"));
     return std::numeric_limits<double>::quiet_NaN();
   }
+  std::vector<int64_t> wholes(const char* key) const {
+    std::vector<int64_t> out;
+    if (!at(key).is_array()) wrong(key, text(json_excerpt(at(key)), ", expected whole numbers"));
+    for (const Json& one : at(key)) {
+      const std::optional<int64_t> number = whole_number(one);
+      if (!number) wrong(key, text(json_excerpt(one), ", expected a whole number"));
+      out.push_back(*number);
+    }
+    return out;
+  }
   std::string word(const char* key) const {
     if (!at(key).is_string()) wrong(key, text(json_excerpt(at(key)), ", expected a word"));
     return at(key).get<std::string>();
@@ -251,7 +261,8 @@ std::vector<Trace> read_trace(const std::string& file) {
   const File opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   KUAFU_REQUIRE(opened.is_open(), system_error("read the trace", file));
   const std::string all = read_all(opened, file);
-  std::vector<Builder> ranks;  // as they come: the head is not trusted with memory
+  std::vector<Builder> ranks;        // as they come: the head is not trusted with memory
+  std::vector<int64_t> told, found;  // events of each rank: by the head, and there are
   int64_t num_ranks = 0;
   int64_t now = 0;  // events of a rank follow those of the rank before
   each_line(all, 1, [&](std::string_view bytes, int64_t number) {
@@ -262,6 +273,8 @@ std::vector<Trace> read_trace(const std::string& file) {
       if (count < 1) line.wrong("ranks", "expected one or more");
       num_ranks = count;
       ranks.resize(1);
+      found.resize(1);
+      if (line.has("events")) told = line.wholes("events");
       return;
     }
     const int64_t rank = line.whole("rank");
@@ -271,11 +284,16 @@ std::vector<Trace> read_trace(const std::string& file) {
     }
     now = rank;
     ranks.resize(static_cast<size_t>(now) + 1);
-    ranks[static_cast<size_t>(rank)].add(line);
+    found.resize(ranks.size());
+    ++found.back();
+    ranks.back().add(line);
   });
   KUAFU_REQUIRE(!ranks.empty(), file, ":1: \"trace\": missing; the file is empty");
   KUAFU_REQUIRE(now + 1 == num_ranks, file, ": events of ", now + 1, " of ", num_ranks,
                 " ranks; the file was cut");
+  KUAFU_REQUIRE(told.empty() || told == found, file, ":1: \"events\": ", Json(told).dump(),
+                " of its ranks, and there are ", Json(found).dump(),
+                "; the file was cut or changed");
   std::vector<Trace> traces;
   for (Builder& b : ranks) traces.push_back(b.take());
   return traces;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 
 #include <ATen/core/Tensor.h>
@@ -73,12 +74,21 @@ void run_of_block(const Model& model, size_t index, const char* part,
     if (words.find("can't allocate memory") != std::string::npos) throw;
     throw Error(text(name_of(model, index), part, ": ", words));
   } catch (const std::exception& e) {
-    if (typeid(e) == typeid(ConfigError))
-      throw ConfigError(text(name_of(model, index), part, ": ", e.what()));
+    const std::string name = name_of(model, index);
+    // A plug-in's model refuses a plan before it runs: in a block it has failed.
+    if (typeid(e) == typeid(Refused) && model.origin.empty())
+      throw Refused(text(name, part, ": ", e.what()));
+    if (typeid(e) == typeid(ConfigError) || typeid(e) == typeid(Refused))
+      throw ConfigError(text(name, part, ": ", e.what()));
+    const bool is_nameless =
+        typeid(e) == typeid(Error) && !std::string_view(e.what()).starts_with(name);
+    if (is_nameless) throw Error(text(name, part, ": ", e.what()));
     const bool is_told =
         dynamic_cast<const Error*>(&e) != nullptr || dynamic_cast<const std::bad_alloc*>(&e);
     if (is_told) throw;
-    throw Error(text(name_of(model, index), part, " threw: ", e.what()));
+    const std::string_view words = e.what();
+    throw Error(
+        text(name, part, " threw", words.empty() ? " an exception without words" : ": ", words));
   }
 }
 
