@@ -42,7 +42,7 @@ std::string to_string(Status status);
 
 struct CellOutcome {
   Status status = Status::kDifferent;
-  std::string why;  ///< of a refusal; what differs
+  std::string why;  ///< of a refusal; what differs; what an equal certificate is blind to
   int64_t ranks = 0;
   double gradient_error = 0, tolerance = 0;  ///< of the certificate; 0 where there is none
   double ratio = 0, native_ratio = 0;        ///< of Proof::ratio(), of both parts

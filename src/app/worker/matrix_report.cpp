@@ -36,7 +36,7 @@ class Notes {
 std::string cell(const CellOutcome& outcome, Notes& notes) {
   switch (outcome.status) {
     case Status::kEqual:
-      return "equal";
+      return outcome.why.empty() ? "equal" : text("equal (blind) ", notes.number(outcome.why));
     case Status::kRefused:
       return text("refused ", notes.number(outcome.why));
     case Status::kDifferent:
@@ -160,6 +160,7 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ce
       "resumed: losses are those\nof a run without a stop too, and the last state under the same "
       "plan; under another one in f64 alone, and what is loaded and saved at once is\nthe save, to "
       "the bit, in every type. "
+      "\"equal (blind) n\": equal, and the certificate says in note n what it could not see. "
       "\"refused n\": refused\nwhen the plan is read, for reason n below. \"different\" would be a "
       "bug. A value that is a default leaves its plan\nas it is: such cells show one plan.\n\n"
       "Pairs: ",

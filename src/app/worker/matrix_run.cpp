@@ -31,7 +31,9 @@ CellOutcome judged(const Certificate& c) {
   const std::string of_run = c.native.why_far();
   out.why_far = c.why_far().empty() || of_run == kUnexplained ? of_run : c.why_far();
   out.status = c.verdict == "equal" ? Status::kEqual : Status::kDifferent;
-  if (c.verdict != "equal") {
+  if (c.verdict == "equal") {
+    if (!c.native.unseen.empty()) out.why = "blind to " + c.native.unseen;
+  } else {
     out.why = text("certificate ", c.describe(), "; native ", c.native.describe());
   }
   return out;
