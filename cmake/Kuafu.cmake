@@ -22,7 +22,7 @@ if(KUAFU_HAS_TORCH)
     "${LibTorch_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${KUAFU_SANITIZE}\n")
 endif()
 
-# Files with LibTorch, and all files under a sanitizer, are compiled `size` at a time: most of a file's time goes
+# Files are compiled `size` at a time: most of a file's time goes
 # into its headers and their templates, so that eight together take a third of the time of eight. Names in anonymous namespaces must
 # then differ between the files of a target. -D KUAFU_UNITY=OFF compiles file by file.
 # CMake's own unity build names files by absolute paths, with which ccache finds nothing in another checkout.
@@ -110,7 +110,8 @@ function(kuafu_library name)
     set(torch TORCH)
   endif()
   kuafu_target(kuafu_${name} VISIBILITY PUBLIC DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${torch})
-  if(KUAFU_SANITIZE OR (ARG_TORCH AND NOT name MATCHES "^parallel_"))  # schemes are what people change: file by file
+  # Schemes are what people change, kernels what is measured, and back ends have names in common: file by file.
+  if(KUAFU_SANITIZE OR NOT name MATCHES "^(parallel_|comm|kernels$)")
     kuafu_compile_in_batches(kuafu_${name} 4)
   endif()
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/src/kuafu/")
@@ -140,9 +141,7 @@ function(kuafu_executable name)
     endif()
   endforeach()
   kuafu_target(${name} VISIBILITY PRIVATE DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${flags})
-  if(ARG_TORCH OR KUAFU_SANITIZE)
-    kuafu_compile_in_batches(${name} 4)
-  endif()
+  kuafu_compile_in_batches(${name} 4)
   if(ARG_EXPORTS)
     kuafu_closure(libraries ${ARG_DEPENDS})
     list(JOIN libraries "," libraries)
@@ -189,7 +188,7 @@ function(kuafu_test name)
   kuafu_target(${name} VISIBILITY PRIVATE DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${main} ${flags})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES KUAFU_IS_TEST ON)
-  if(ARG_TORCH OR (KUAFU_SANITIZE AND NOT ARG_FILE_BY_FILE))
+  if(ARG_TORCH OR NOT ARG_FILE_BY_FILE)
     kuafu_compile_in_batches(${name} 8)
   endif()
   if(NOT "full" IN_LIST ARG_LABELS AND NOT "quick" IN_LIST ARG_LABELS)
