@@ -426,21 +426,27 @@ TEST(Tiers, TrainToTheBitsOfPlainWhereWhatIsEvictedIsPoisoned) {
   }
 }
 
+/// {home, here} of the only chunk, which the first moment uses and the second does not.
+std::pair<Tensor, Tensor> only_chunk(Tiers& tiers, int64_t elements) {
+  Tensor home;
+  {
+    const BookScope host(tiers.host());
+    home = at::rand({elements});
+  }
+  const Tensor here = at::empty({elements});
+  tiers.add(home, here, "block");
+  free_storage(here);
+  tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
+  return {home, here};
+}
+
 TEST(Tiers, ReadersAndWritersOfAnEvictedChunkAreFound) {
   constexpr int64_t kElements = 1 << 16;
   const PoisonScope poisoned("on");
   RankBook book(0, TierBook{.tier = "device", .budget = 1 << 20, .arena = 1 << 20});
   const BookScope booked(&book);
   Tiers tiers({.policy = {.choose = memory::host_policy}}, at::kCPU);
-  Tensor home;
-  {
-    const BookScope host(tiers.host());
-    home = at::rand({kElements});
-  }
-  const Tensor here = at::empty({kElements});
-  tiers.add(home, here, "block");
-  free_storage(here);
-  tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
+  const auto [home, here] = only_chunk(tiers, kElements);
   tiers.next();
   auto* const stale = here.data_ptr<float>();
   tiers.next();
@@ -464,15 +470,7 @@ TEST(Tiers, WhatIsDroppedLeavesTheProcess) {
   const BookScope booked(&book);
   const device::Arena& arena = *book.account()->arena();
   Tiers tiers({.policy = {.choose = memory::host_policy}}, at::kCPU);
-  Tensor home;
-  {
-    const BookScope host(tiers.host());
-    home = at::rand({kElements});
-  }
-  const Tensor here = at::empty({kElements});
-  tiers.add(home, here, "block");
-  free_storage(here);
-  tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
+  const auto [home, here] = only_chunk(tiers, kElements);
   const int64_t before = arena.resident_bytes();
   tiers.next();
   EXPECT_TRUE(at::equal(here, home));
